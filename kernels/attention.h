@@ -20,18 +20,18 @@ namespace tandem::kernels {
 // its sample.
 struct AttentionArgs {
   ArrayView q, k, v;
-  ArrayView offsets;      // i64 [B + 1]
-  ArrayView row_index;    // i64 [T]: (global sample) * max_length + position
-  int64_t max_length = 0; // positions per sample in row_index
+  ArrayView offsets;       // i64 [B + 1]
+  ArrayView row_index;     // i64 [T]: (global sample) * max_length + position
+  int64_t max_length = 0;  // positions per sample in row_index
   bool causal = true;
-  double scale = 1;       // factor of q k^T
+  double scale = 1;  // factor of q k^T
   float dropout = 0;
   RandomKey key;
   uint64_t step = 0;
 };
 
 struct AttentionForwardArgs : AttentionArgs {
-  ArrayView output;       // [T, H, D], dense
+  ArrayView output;  // [T, H, D], dense
   // [T, H], base 2 (log2 of the sum); f32 for bf16, else the inputs' dtype; saved for the backward
   // pass
   ArrayView log_sum_exp;

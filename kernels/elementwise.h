@@ -10,7 +10,7 @@
 
 namespace tandem::kernels {
 
-void Fill(const ArrayView& x, double value, Stream& stream);  // any dtype
+void Fill(const ArrayView& x, double value, Stream& stream);                 // any dtype
 void Copy(const ArrayView& output, const ArrayView& input, Stream& stream);  // same dtype and count
 // Copies matrices [R, C] of one dtype. Rows are dense, but may be parts of wider rows.
 void CopyRows(const ArrayView& output, const ArrayView& input, Stream& stream);
@@ -25,20 +25,22 @@ void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, S
 void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias, Stream& stream);
 // output[r, c] = x[r, c], plus `value` where row_id[r] == column_id[c].
 // x [R, C], row_id i64 [R], column_id i64 [C].
-void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id, const ArrayView& column_id, double value,
-                   Stream& stream);
+void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id,
+                   const ArrayView& column_id, double value, Stream& stream);
 
 // GELU: x Phi(x) with erf (Hendrycks and Gimpel 2016)
 enum class Activation { GELU, GELU_TANH, RELU, SILU };
-void ActivationForward(const ArrayView& output, const ArrayView& x, Activation activation, Stream& stream);
+void ActivationForward(const ArrayView& output, const ArrayView& x, Activation activation,
+                       Stream& stream);
 // grad_input = grad_output * f'(x)
-void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x,
-                        Activation activation, Stream& stream);
+void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_output,
+                        const ArrayView& x, Activation activation, Stream& stream);
 
 // The gated linear unit SwiGLU (Shazeer 2020). Rows of x [R, 2 F] are gate | up. The output [R, F]
 // is silu(gate) * up. Not in place.
 void SwiGluForward(const ArrayView& output, const ArrayView& x, Stream& stream);
-void SwiGluBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x, Stream& stream);
+void SwiGluBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x,
+                    Stream& stream);
 
 // Inverted dropout (Srivastava et al. 2014): an element is kept with probability 1 - p and scaled
 // by 1 / (1 - p). Element (r, f) of x [R, F] uses random number row_index[r] * F + f of (key,

@@ -8,12 +8,13 @@
 namespace tandem::kernels {
 
 // output[r, :] = table[index[r], :]. Shapes: table [N, D], index i64 [R]. CHECKs every index.
-void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView& index, Stream& stream);
+void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView& index,
+                Stream& stream);
 
 // output[i, :] = sum of rows[r, :] over all r with index[r] == i, in ascending r. A stable sort of
 // the index and a sum per segment replace atomics. Rows of output without an r become 0.
 // `accumulate` adds to the old output instead. rows may be BF16; the output is F32.
-void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index, bool accumulate,
-                    Stream& stream);
+void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index,
+                    bool accumulate, Stream& stream);
 
 }  // namespace tandem::kernels

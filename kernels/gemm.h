@@ -5,8 +5,8 @@
 #pragma once
 
 #include "kernels/base/array_view.h"
-#include "kernels/memory/stream.h"
 #include "kernels/elementwise.h"
+#include "kernels/memory/stream.h"
 
 namespace tandem::kernels {
 
@@ -30,6 +30,7 @@ void Gemm(const GemmArgs& args, Stream& stream);
 // Like Gemm, and activated[M, N] = activation(c), of c's type. A CUDA device that fuses both
 // applies the activation to the f32 sums, before they are rounded to c.
 // REQUIRES: not `accumulate`.
-void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation, Stream& stream);
+void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation,
+                  Stream& stream);
 
 }  // namespace tandem::kernels

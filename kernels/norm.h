@@ -28,7 +28,7 @@ struct ResidualDropout {
 // over the rows. A CPU calls the operations of elementwise.h before and after, with their bits. An
 // empty y means a norm of x alone; all other fields are then ignored.
 struct ResidualForward {
-  ArrayView y = {};    // [R, D], of the output's type
+  ArrayView y = {};  // [R, D], of the output's type
   // [R, D], of x's type: written with x + Drop(y). REQUIRES: does not overlap x and y
   ArrayView sum = {};
   ResidualDropout dropout = {};
@@ -53,7 +53,7 @@ void LayerNormForward(const LayerNormForwardArgs& args, Stream& stream);
 struct LayerNormBackwardArgs {
   // x: the normalised input; with a residual, the sum
   ArrayView grad_output, x, gamma, mean, inverse;
-  ArrayView grad_input;             // written
+  ArrayView grad_input;  // written
   // Overwritten; rows are summed in blocks of a fixed size, blocks in order.
   ArrayView grad_gamma, grad_beta;
   ResidualBackward residual = {};

@@ -27,7 +27,8 @@ struct AdagradArgs {
 // weight_decay is decoupled (AdamW, Loshchilov and Hutter 2019): w *= 1 - lr * weight_decay first;
 // 0 gives Adam.
 struct AdamArgs {
-  double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0, gradient_scale = 1;
+  double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0,
+         gradient_scale = 1;
   uint64_t step = 1;
 };
 // Heavy ball (Polyak 1964): m = momentum * m + g; w -= lr * m.
@@ -66,21 +67,27 @@ void AdamUpdate(const std::vector<OptimizerRun>& runs, const AdamArgs& args, Str
 double GradientSquaredNorm(const std::vector<OptimizerRun>& runs, Stream& stream);
 
 template <class T>
-void SgdUpdate(T* weight, const T* gradient, int64_t n, const SgdArgs& args, BFloat16* shadow = nullptr);
+void SgdUpdate(T* weight, const T* gradient, int64_t n, const SgdArgs& args,
+               BFloat16* shadow = nullptr);
 template <class T>
-void AdagradUpdate(T* weight, T* accumulator, const T* gradient, int64_t n, const AdagradArgs& args, BFloat16* shadow = nullptr);
+void AdagradUpdate(T* weight, T* accumulator, const T* gradient, int64_t n, const AdagradArgs& args,
+                   BFloat16* shadow = nullptr);
 template <class T>
-void AdamUpdate(T* weight, T* m, T* v, const T* gradient, int64_t n, const AdamArgs& args, BFloat16* shadow = nullptr);
+void AdamUpdate(T* weight, T* m, T* v, const T* gradient, int64_t n, const AdamArgs& args,
+                BFloat16* shadow = nullptr);
 
 // The remaining updates run on a CPU only, because only rows of parameter servers use them.
 template <class T>
 void MomentumUpdate(T* weight, T* m, const T* gradient, int64_t n, const MomentumArgs& args);
 template <class T>
-void RmspropUpdate(T* weight, T* mean_square, const T* gradient, int64_t n, const RmspropArgs& args);
+void RmspropUpdate(T* weight, T* mean_square, const T* gradient, int64_t n,
+                   const RmspropArgs& args);
 template <class T>
-void AdadeltaUpdate(T* weight, T* mean_square, T* mean_square_change, const T* gradient, int64_t n, const AdadeltaArgs& args);
+void AdadeltaUpdate(T* weight, T* mean_square, T* mean_square_change, const T* gradient, int64_t n,
+                    const AdadeltaArgs& args);
 // AMSGrad (Reddi et al. 2018): Adam that divides by `v_max`, the largest v so far, instead of v.
 template <class T>
-void AmsgradUpdate(T* weight, T* m, T* v, T* v_max, const T* gradient, int64_t n, const AdamArgs& args);
+void AmsgradUpdate(T* weight, T* m, T* v, T* v_max, const T* gradient, int64_t n,
+                   const AdamArgs& args);
 
 }  // namespace tandem::kernels

@@ -15,7 +15,8 @@ void ColumnSum(const ArrayView& output, const ArrayView& x, bool accumulate, Str
 void RowDot(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
 // output[r, c] = x[r, c] * scale[r], plus the old output if `accumulate`. output and x may be BF16;
 // scale is then F32.
-void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& scale, bool accumulate, Stream& stream);
+void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& scale, bool accumulate,
+               Stream& stream);
 // Sum and SumOfSquares accumulate in f64: in blocks of kSumBlock elements, added in order.
 double Sum(const ArrayView& x, Stream& stream);
 // Like Sum, into an array of one element of x's dtype. The host does not wait for a device.

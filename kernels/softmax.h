@@ -9,7 +9,7 @@ namespace tandem::kernels {
 
 void SoftmaxForward(const ArrayView& output, const ArrayView& x, Stream& stream);
 // grad_input = output * (grad_output - sum(grad_output * output))
-void SoftmaxBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& output,
-                     Stream& stream);
+void SoftmaxBackward(const ArrayView& grad_input, const ArrayView& grad_output,
+                     const ArrayView& output, Stream& stream);
 
 }  // namespace tandem::kernels

@@ -11,8 +11,9 @@ namespace tandem::rpc {
 namespace {
 
 absl::Status Wrong(const std::string& text, const std::string& why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("address \"", text, "\": ", why, "; expected HOST:PORT, such as 127.0.0.1:5000, trainer-0.jobs:5000 or [::1]:5000"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "address \"", text, "\": ", why,
+      "; expected HOST:PORT, such as 127.0.0.1:5000, trainer-0.jobs:5000 or [::1]:5000"));
 }
 
 bool IsIpv6(const std::string& host) {
@@ -22,7 +23,8 @@ bool IsIpv6(const std::string& host) {
 
 bool IsNameOrIpv4(const std::string& host) {
   for (const char c : host) {
-    const bool fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+    const bool fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      c == '-' || c == '.' || c == '_';
     if (!fine) return false;
   }
   return !host.empty() && host.size() <= 253;
@@ -37,8 +39,10 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
   Address address{text.substr(0, colon), 0};
   uint32_t port = 0;
   const std::string digits = text.substr(colon + 1);
-  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) return Wrong(text, "its port is no number");
-  if (!absl::SimpleAtoi(digits, &port) || port > 65535) return Wrong(text, "its port is above 65535");
+  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos)
+    return Wrong(text, "its port is no number");
+  if (!absl::SimpleAtoi(digits, &port) || port > 65535)
+    return Wrong(text, "its port is above 65535");
   address.port = static_cast<uint16_t>(port);
   std::string& host = address.host;
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
@@ -47,14 +51,16 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
     return address;
   }
   if (host.find(':') != std::string::npos) return Wrong(text, "an IPv6 address stands in brackets");
-  if (!IsNameOrIpv4(host)) return Wrong(text, host.empty() ? "it has no host" : "its host is no name or address");
+  if (!IsNameOrIpv4(host))
+    return Wrong(text, host.empty() ? "it has no host" : "its host is no name or address");
   return address;
 }
 
 absl::Status CheckTarget(const std::string& text) {
   ASSIGN_OR_RETURN(const Address address, ParseAddress(text));
   if (address.port == 0) return Wrong(text, "nobody listens at port 0");
-  if (address.host == "0.0.0.0" || address.host == "::") return Wrong(text, "its host stands for all addresses of a machine, not for one");
+  if (address.host == "0.0.0.0" || address.host == "::")
+    return Wrong(text, "its host stands for all addresses of a machine, not for one");
   return absl::OkStatus();
 }
 

@@ -1,12 +1,11 @@
 #include "rpc/channel.h"
 
+#include <chrono>
+#include <deque>
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/client_callback.h>
-
-#include <chrono>
-#include <deque>
 #include <map>
 #include <optional>
 #include <thread>
@@ -64,7 +63,9 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
 
 struct Channel::State {
   State(const std::string& address, Credentials credentials)
-      : address(address), credentials(std::move(credentials)), stub(std::make_unique<grpc::GenericStub>(Connect(address))) {}
+      : address(address),
+        credentials(std::move(credentials)),
+        stub(std::make_unique<grpc::GenericStub>(Connect(address))) {}
 
   std::unique_ptr<grpc::ClientContext> MakeContext() const {
     auto context = std::make_unique<grpc::ClientContext>();
@@ -94,8 +95,10 @@ struct Channel::State {
   void Close();
   // The caller's view of an error: the cause first, then the method, the address and the elapsed
   // time.
-  absl::Status Describe(const absl::Status& cause, const std::string& method, double seconds) const {
-    return absl::Status(cause.code(), absl::StrFormat("%s (%s at %s, after %.1f s)", cause.message(), method, address, seconds));
+  absl::Status Describe(const absl::Status& cause, const std::string& method,
+                        double seconds) const {
+    return absl::Status(cause.code(), absl::StrFormat("%s (%s at %s, after %.1f s)",
+                                                      cause.message(), method, address, seconds));
   }
 
   const std::string address;
@@ -113,7 +116,8 @@ struct Channel::State {
 // One unary call with its retries.
 class Channel::State::Unary : public LiveCall, public std::enable_shared_from_this<Unary> {
  public:
-  Unary(std::shared_ptr<State> channel, std::string method, const Payload& request, CallOptions options)
+  Unary(std::shared_ptr<State> channel, std::string method, const Payload& request,
+        CallOptions options)
       : channel_(std::move(channel)),
         method_(std::move(method)),
         idempotent_(options.idempotent),
@@ -180,8 +184,10 @@ class Channel::State::Unary : public LiveCall, public std::enable_shared_from_th
 
   // Returns false if there is no time left or the call was cancelled.
   bool RetryLater() {
-    const auto entropy = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-    const absl::Time when = absl::Now() + BackoffDelay(num_retries_++, static_cast<uint32_t>(Fmix64(entropy)));
+    const auto entropy =
+        static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+    const absl::Time when =
+        absl::Now() + BackoffDelay(num_retries_++, static_cast<uint32_t>(Fmix64(entropy)));
     if (when >= deadline_) return false;
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return false;
@@ -309,7 +315,9 @@ class Channel::State::Stream : public LiveCall,
     ByteBuffer message;
     Promise<Payload> promise;
     Outgoing() = default;
-    Outgoing(Outgoing&& other) noexcept : promise(std::move(other.promise)) { message.Swap(&other.message); }
+    Outgoing(Outgoing&& other) noexcept : promise(std::move(other.promise)) {
+      message.Swap(&other.message);
+    }
   };
 
   // Starts a write outside the mutex: the write may block until the socket has taken a large
@@ -318,7 +326,9 @@ class Channel::State::Stream : public LiveCall,
   void Pump() {
     {
       absl::MutexLock lock(&mutex_);
-      if (broken_ || writing_ || queue_.empty() || unanswered_.size() >= static_cast<size_t>(window_)) return;
+      if (broken_ || writing_ || queue_.empty() ||
+          unanswered_.size() >= static_cast<size_t>(window_))
+        return;
       writing_ = true;
       writing_message_.Swap(&queue_.front().message);
       unanswered_.push_back(std::move(queue_.front().promise));
@@ -372,8 +382,8 @@ class Channel::State::Stream : public LiveCall,
   ByteBuffer reply_;
   absl::Mutex mutex_;
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);  // while the stream lives
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;   // closed by our side
-  bool broken_ ABSL_GUARDED_BY(mutex_) = false;   // nothing starts any more
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;                           // closed by our side
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;                           // nothing starts any more
   // Set once gRPC is done with the stream.
   std::optional<absl::Status> failure_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

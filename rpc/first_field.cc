@@ -1,8 +1,7 @@
 #include "rpc/first_field.h"
 
-#include <google/protobuf/message_lite.h>
-
 #include <algorithm>
+#include <google/protobuf/message_lite.h>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +9,9 @@
 namespace tandem::rpc {
 namespace {
 
-absl::Status Malformed(absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what)); }
+absl::Status Malformed(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
+}
 
 // The message's first bytes, up to the limit of field 1: in place, or joined in `joined` if slices
 // divide them.
@@ -38,7 +39,9 @@ absl::Status ReadFirstField(const Payload& message, google::protobuf::MessageLit
     return false;
   });
   if (field.number != 1 || !field.is_length_delimited) {
-    return Malformed(absl::StrCat("field 1, which says who sends it, must be the first field and take at most ", kMaxFirstFieldBytes, " bytes"));
+    return Malformed(
+        absl::StrCat("field 1, which says who sends it, must be the first field and take at most ",
+                     kMaxFirstFieldBytes, " bytes"));
   }
   // A copy, because the sender may still write to shared memory.
   if (first->ParseFromString(std::string(field.content))) return absl::OkStatus();
@@ -54,7 +57,8 @@ absl::Status CheckFields(std::string_view message, size_t max_fields) {
   if (good) return absl::OkStatus();
   if (num_first > 1) return Malformed("field 1, which says who sends it, comes twice");
   if (num_fields <= max_fields) return Malformed("not a protobuf message");
-  return absl::InvalidArgumentError(absl::StrCat("more than ", max_fields, " fields in one message; cut it into several"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("more than ", max_fields, " fields in one message; cut it into several"));
 }
 
 }  // namespace tandem::rpc

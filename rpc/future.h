@@ -78,7 +78,9 @@ template <class T>
 class Promise {
  public:
   Promise() { future_.state_ = std::make_shared<typename Future<T>::State>(); }
-  Promise(Promise&& other) noexcept : future_(std::move(other.future_)) { other.future_.state_ = nullptr; }
+  Promise(Promise&& other) noexcept : future_(std::move(other.future_)) {
+    other.future_.state_ = nullptr;
+  }
   Promise& operator=(Promise&& other) noexcept {
     if (this != &other) {
       Abandon();

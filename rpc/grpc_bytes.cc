@@ -3,7 +3,6 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 #include <grpcpp/support/status.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,7 +11,7 @@
 namespace tandem::rpc {
 namespace {
 
-constexpr size_t kCopyBelowBytes = 64;      // smaller slices are cheaper to copy than to count
+constexpr size_t kCopyBelowBytes = 64;  // smaller slices are cheaper to copy than to count
 constexpr size_t kMaxStatusTextBytes = 8000;
 
 // gRPC's message for a call that a server's resource quota broke off (request_memory.h): HTTP/2's
@@ -22,7 +21,8 @@ constexpr char kBrokenOff[] = "Received RST_STREAM with error code 11";
 void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
 grpc::Slice ToGrpcSlice(const Payload::Slice& slice) {
-  if (slice.size < kCopyBelowBytes || slice.owner == nullptr) return grpc::Slice(slice.data, slice.size);
+  if (slice.size < kCopyBelowBytes || slice.owner == nullptr)
+    return grpc::Slice(slice.data, slice.size);
   return grpc::Slice(const_cast<char*>(slice.data), slice.size, &ReleaseOwner,
                      new std::shared_ptr<const void>(slice.owner));
 }
@@ -61,8 +61,11 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
-  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && status.error_message().rfind(kBrokenOff, 0) == 0) {
-    return absl::UnavailableError("the server's connections hold too much of messages that are not whole yet: it broke the call off");
+  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+      status.error_message().rfind(kBrokenOff, 0) == 0) {
+    return absl::UnavailableError(
+        "the server's connections hold too much of messages that are not whole yet: it broke the "
+        "call off");
   }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }

@@ -17,8 +17,8 @@ namespace tandem::rpc {
 
 constexpr int kMaxMessageBytes = 64 << 20;
 constexpr int kMaxMetadataBytes = 64 << 10;
-constexpr int kFrameBytes = 1 << 20;        // one HTTP/2 frame for a typical slice
-constexpr int kLookaheadBytes = 4 << 20;    // bytes that a sender may have in flight per stream
+constexpr int kFrameBytes = 1 << 20;      // one HTTP/2 frame for a typical slice
+constexpr int kLookaheadBytes = 4 << 20;  // bytes that a sender may have in flight per stream
 constexpr int kReadChunkBytes = 256 << 10;
 constexpr int kKeepaliveMilliseconds = 10'000;
 

@@ -19,7 +19,8 @@ class Reply : public std::function<void(absl::StatusOr<Payload>)> {
   using Allocator = std::function<std::shared_ptr<Buffer>(size_t num_bytes)>;
 
   using function::function;
-  Reply(function answer, Allocator allocate) : function(std::move(answer)), allocate_(std::move(allocate)) {}
+  Reply(function answer, Allocator allocate)
+      : function(std::move(answer)), allocate_(std::move(allocate)) {}
 
   // Memory for a part of the answer. The transport does not copy the memory if it can avoid the
   // copy.

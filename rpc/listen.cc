@@ -1,14 +1,13 @@
 #include "rpc/listen.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -23,14 +22,17 @@ absl::StatusOr<std::string> BoundAddress(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   char host[NI_MAXHOST], port[NI_MAXSERV];
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return absl::InternalError(std::strerror(errno));
-  const int error = getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
-                                NI_NUMERICHOST | NI_NUMERICSERV);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    return absl::InternalError(std::strerror(errno));
+  const int error = getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof host,
+                                port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
   if (error != 0) return absl::InternalError(gai_strerror(error));
   return absl::StrCat(host, " ", port);
 }
 
-absl::Status PortInUse(const std::string& listen) { return absl::UnavailableError(absl::StrCat("port in use: ", listen)); }
+absl::Status PortInUse(const std::string& listen) {
+  return absl::UnavailableError(absl::StrCat("port in use: ", listen));
+}
 
 }  // namespace
 
@@ -47,7 +49,9 @@ absl::StatusOr<std::unique_ptr<HeldAddress>> HeldAddress::Hold(const std::string
   addrinfo hints = {}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  if (const int error = getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found); error != 0) {
+  if (const int error =
+          getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
+      error != 0) {
     return refused(gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, &freeaddrinfo);
@@ -57,12 +61,14 @@ absl::StatusOr<std::unique_ptr<HeldAddress>> HeldAddress::Hold(const std::string
   // Linux lets two sockets bind one port if both set SO_REUSEADDR and at most one listens. Linux
   // never picks such a port as a free one.
   const int one = 1;
-  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+      bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
     if (errno == EADDRINUSE) return PortInUse(listen);
     return refused(std::strerror(errno));
   }
   ASSIGN_OR_RETURN(const std::string bound, BoundAddress(fd));
-  held->text_ = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", bound.substr(bound.rfind(' ') + 1));
+  held->text_ =
+      absl::StrCat(listen.substr(0, listen.rfind(':')), ":", bound.substr(bound.rfind(' ') + 1));
   return held;
 }
 
@@ -79,7 +85,8 @@ absl::StatusOr<std::unique_ptr<HeldAddress>> HeldAddress::HoldAlone(const std::s
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
   if (held->claim_ < 0 || bind(held->claim_, reinterpret_cast<const sockaddr*>(&name), size) != 0) {
     if (errno == EADDRINUSE) return PortInUse(listen);
-    return absl::UnavailableError(absl::StrCat("cannot claim ", held->text(), ": ", std::strerror(errno)));
+    return absl::UnavailableError(
+        absl::StrCat("cannot claim ", held->text(), ": ", std::strerror(errno)));
   }
   return held;
 }

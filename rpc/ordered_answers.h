@@ -22,7 +22,9 @@ class OrderedAnswers {
     answers_.emplace_back();
     return first_ + answers_.size() - 1;
   }
-  void Give(uint64_t number, absl::StatusOr<Payload> answer) { answers_[number - first_] = std::move(answer); }
+  void Give(uint64_t number, absl::StatusOr<Payload> answer) {
+    answers_[number - first_] = std::move(answer);
+  }
   // True if the next answer in order is there.
   bool ready() const { return !answers_.empty() && answers_.front().has_value(); }
   // REQUIRES: ready().

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/memory/buffer.h"
 #include "kernels/base/check.h"
+#include "kernels/memory/buffer.h"
 
 namespace tandem::rpc {
 namespace {
@@ -131,7 +131,10 @@ bool ForEachField(std::string_view message, absl::FunctionRef<bool(const Message
     const char* const begin = message.data();
     uint64_t tag = 0;
     if (!TakeVarint(&message, &tag) || tag > 0xffffffffu || tag >> 3 == 0) return false;
-    MessageField field{.number = static_cast<int>(tag >> 3), .is_length_delimited = (tag & 7) == kLengthDelimited, .bytes = {}, .content = {}};
+    MessageField field{.number = static_cast<int>(tag >> 3),
+                       .is_length_delimited = (tag & 7) == kLengthDelimited,
+                       .bytes = {},
+                       .content = {}};
     if (!TakeContent(static_cast<int>(tag & 7), &message, &field.content)) return false;
     field.bytes = {begin, static_cast<size_t>(message.data() - begin)};
     if (!visit(field)) return false;
@@ -139,7 +142,8 @@ bool ForEachField(std::string_view message, absl::FunctionRef<bool(const Message
   return true;
 }
 
-bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers, SplitMessage* split, size_t max_small_bytes) {
+bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers,
+                      SplitMessage* split, size_t max_small_bytes) {
   split->small_fields.clear();
   split->bytes_fields.assign(field_numbers.size(), {});
   return ForEachField(message, [&](const MessageField& field) {
@@ -159,7 +163,8 @@ namespace {
 
 // Finds the large field's content and the bytes before the field. Returns false unless its tag and
 // length are in the first slice and it ends with the message.
-bool FindLastField(const Payload& message, int field_number, std::string_view* front, std::vector<std::string_view>* pieces) {
+bool FindLastField(const Payload& message, int field_number, std::string_view* front,
+                   std::vector<std::string_view>* pieces) {
   if (message.slices().empty()) return false;
   const std::string_view whole(message.slices()[0].data, message.slices()[0].size);
   const size_t behind_first = message.size() - whole.size();
@@ -177,7 +182,9 @@ bool FindLastField(const Payload& message, int field_number, std::string_view* f
       return true;
     }
     std::string_view content;
-    if (tag > 0xffffffffu || tag >> 3 == 0 || !TakeContent(static_cast<int>(tag & 7), &field, &content)) return false;
+    if (tag > 0xffffffffu || tag >> 3 == 0 ||
+        !TakeContent(static_cast<int>(tag & 7), &field, &content))
+      return false;
     first = field;
   }
   return false;
@@ -185,14 +192,16 @@ bool FindLastField(const Payload& message, int field_number, std::string_view* f
 
 }  // namespace
 
-bool SplitBytesFields(Payload& message, const std::vector<int>& field_numbers, int large_field, SplitMessage* split,
-                      std::vector<std::string_view>* pieces, size_t max_small_bytes) {
+bool SplitBytesFields(Payload& message, const std::vector<int>& field_numbers, int large_field,
+                      SplitMessage* split, std::vector<std::string_view>* pieces,
+                      size_t max_small_bytes) {
   // A message may begin anywhere in a slice, and few bytes precede the large field.
   constexpr int kMaxJoins = 4;
   pieces->clear();
   std::string_view front;
   for (int joins = 0; joins <= kMaxJoins; ++joins) {
-    if (FindLastField(message, large_field, &front, pieces)) return SplitBytesFields(front, field_numbers, split, max_small_bytes);
+    if (FindLastField(message, large_field, &front, pieces))
+      return SplitBytesFields(front, field_numbers, split, max_small_bytes);
     if (message.slices().size() < 2) break;
     message.JoinFirst();
   }

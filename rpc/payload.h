@@ -64,20 +64,21 @@ bool ForEachField(std::string_view message, absl::FunctionRef<bool(const Message
 // A received message, split into the serialised small fields and views of the requested bytes
 // fields.
 struct SplitMessage {
-  std::string small_fields;                    // parse this with the generated class
+  std::string small_fields;  // parse this with the generated class
   // One per requested field number, empty if absent; points into the message.
   std::vector<std::string_view> bytes_fields;
 };
 inline constexpr size_t kAnySmallBytes = ~size_t{0};
 // Scans the top-level fields of `message` (flattened). Returns false if `message` is not a
 // well-formed protobuf message, or if the small fields take more than `max_small_bytes`.
-bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers, SplitMessage* split,
-                      size_t max_small_bytes = kAnySmallBytes);
+bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers,
+                      SplitMessage* split, size_t max_small_bytes = kAnySmallBytes);
 // Like above, for a message with one large field. The large field's content (empty if absent) stays
 // in the pieces in which it came. If the large field is last, as in our messages, only the bytes
 // before it are joined; otherwise `message` is flattened.
-bool SplitBytesFields(Payload& message, const std::vector<int>& field_numbers, int large_field, SplitMessage* split,
-                      std::vector<std::string_view>* pieces, size_t max_small_bytes = kAnySmallBytes);
+bool SplitBytesFields(Payload& message, const std::vector<int>& field_numbers, int large_field,
+                      SplitMessage* split, std::vector<std::string_view>* pieces,
+                      size_t max_small_bytes = kAnySmallBytes);
 // Like SplitBytesFields, but only finds the content of one large field.
 bool FindBytesField(Payload& message, int field_number, std::vector<std::string_view>* pieces);
 

@@ -9,7 +9,8 @@ constexpr size_t kQuotaStep = size_t{64} << 20;
 
 }  // namespace
 
-RequestMemory::RequestMemory(size_t max_held_bytes) : max_held_bytes_(max_held_bytes), quota_("tandem.rpc.Server") {
+RequestMemory::RequestMemory(size_t max_held_bytes)
+    : max_held_bytes_(max_held_bytes), quota_("tandem.rpc.Server") {
   absl::MutexLock lock(&mutex_);
   Grow();
 }
@@ -17,7 +18,8 @@ RequestMemory::RequestMemory(size_t max_held_bytes) : max_held_bytes_(max_held_b
 void RequestMemory::Grow() {
   // gRPC slows connections down when four fifths of a quota are used. Held requests must not count,
   // so the quota grows by twice their bytes.
-  const size_t wanted = kMaxUnfinishedBytes + num_streams_ * kStreamBytes + 2 * (held_bytes_ + num_held_ * kSliceBytes);
+  const size_t wanted = kMaxUnfinishedBytes + num_streams_ * kStreamBytes +
+                        2 * (held_bytes_ + num_held_ * kSliceBytes);
   if (wanted <= quota_bytes_) return;
   quota_bytes_ = (wanted + kQuotaStep - 1) / kQuotaStep * kQuotaStep;
   quota_.Resize(quota_bytes_);
@@ -37,13 +39,17 @@ void RequestMemory::RemoveStream() {
 absl::StatusOr<std::shared_ptr<const void>> RequestMemory::Hold(size_t num_bytes) {
   absl::MutexLock lock(&mutex_);
   if (num_bytes > max_held_bytes_ - held_bytes_) {
-    return absl::ResourceExhaustedError(absl::StrCat("requests of ", held_bytes_, " bytes are held here already, one of ", num_bytes,
-                                                     " more is above the limit of ", max_held_bytes_, "; push less in a step, or to more servers"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("requests of ", held_bytes_, " bytes are held here already, one of ",
+                     num_bytes, " more is above the limit of ", max_held_bytes_,
+                     "; push less in a step, or to more servers"));
   }
   held_bytes_ += num_bytes;
   ++num_held_;
   Grow();
-  const auto release = [self = shared_from_this(), num_bytes](const void*) { self->Release(num_bytes); };
+  const auto release = [self = shared_from_this(), num_bytes](const void*) {
+    self->Release(num_bytes);
+  };
   return std::shared_ptr<const void>(this, release);
 }
 

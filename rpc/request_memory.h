@@ -5,9 +5,8 @@
 // Thread rule: any thread.
 #pragma once
 
-#include <grpcpp/resource_quota.h>
-
 #include <cstddef>
+#include <grpcpp/resource_quota.h>
 #include <memory>
 
 #include "absl/base/thread_annotations.h"

@@ -15,15 +15,16 @@ namespace {
 
 constexpr int kClockSamples = 5;  // the first call carries the spans and is slow
 
-absl::StatusOr<TakeTraceReply> CallOnce(Channel& channel, const std::string& method, const Payload& request,
-                                        absl::Time deadline) {
+absl::StatusOr<TakeTraceReply> CallOnce(Channel& channel, const std::string& method,
+                                        const Payload& request, absl::Time deadline) {
   const auto future = channel.Call(method, request, {.deadline = deadline - absl::Now()});
   // The call itself has the deadline. The extra second lets its answer arrive.
   ASSIGN_OR_RETURN(Payload payload, future.Wait(deadline + absl::Seconds(1)));
   const std::string_view bytes = payload.Flatten();
   TakeTraceReply reply;
   if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return absl::InternalError(absl::StrCat("malformed reply (", method, " at ", channel.address(), ")"));
+    return absl::InternalError(
+        absl::StrCat("malformed reply (", method, " at ", channel.address(), ")"));
   }
   return reply;
 }
@@ -82,15 +83,17 @@ TakeTraceReply AnswerTakeTrace(Tracer& tracer) {
   return reply;
 }
 
-absl::StatusOr<RoleTrace> CallTakeTrace(Channel& channel, const std::string& service, const RequestHeader& header,
-                                        std::string role, absl::Time deadline) {
+absl::StatusOr<RoleTrace> CallTakeTrace(Channel& channel, const std::string& service,
+                                        const RequestHeader& header, std::string role,
+                                        absl::Time deadline) {
   TakeTraceRequest request;
   *request.mutable_header() = header;
   const Payload bytes(request.SerializeAsString());
   const std::string method = absl::StrCat("/", service, "/TakeTrace"), here = BootId();
   RoleTrace trace;
   ClockOffset offset;
-  for (int sample = 0; sample == 0 || (sample < kClockSamples && !SameClock(trace.boot_id(), here)); ++sample) {
+  for (int sample = 0; sample == 0 || (sample < kClockSamples && !SameClock(trace.boot_id(), here));
+       ++sample) {
     const int64_t sent_ns = MonotonicNanoseconds();
     ASSIGN_OR_RETURN(TakeTraceReply reply, CallOnce(channel, method, bytes, deadline));
     offset.AddSample(sent_ns, reply.clock_ns(), MonotonicNanoseconds());

@@ -31,7 +31,9 @@ inline Span CallSpan(const char* method, uint64_t trace_id) {
 std::string BootId();
 // True if times of two processes need no shift. A machine that hides its boot id ("") is always
 // measured.
-inline bool SameClock(const std::string& boot_id, const std::string& other) { return !boot_id.empty() && boot_id == other; }
+inline bool SameClock(const std::string& boot_id, const std::string& other) {
+  return !boot_id.empty() && boot_id == other;
+}
 
 // Takes the tracer's spans, with times of this machine's clock.
 RoleTrace TakeRoleTrace(std::string role, Tracer& tracer);
@@ -59,7 +61,8 @@ class ClockOffset {
 TakeTraceReply AnswerTakeTrace(Tracer& tracer);
 // The caller's side: returns the spans of the server behind `channel`, in our clock. Blocks. A lost
 // reply loses its spans.
-absl::StatusOr<RoleTrace> CallTakeTrace(Channel& channel, const std::string& service, const RequestHeader& header,
-                                        std::string role, absl::Time deadline);
+absl::StatusOr<RoleTrace> CallTakeTrace(Channel& channel, const std::string& service,
+                                        const RequestHeader& header, std::string role,
+                                        absl::Time deadline);
 
 }  // namespace tandem::rpc

@@ -14,7 +14,8 @@ class OneReply {
  public:
   explicit OneReply(std::shared_ptr<ServedCall> call) : call_(std::move(call)) {}
   ~OneReply() {
-    if (!answered_) call_->Answer(absl::CancelledError("the server dropped the call without an answer"));
+    if (!answered_)
+      call_->Answer(absl::CancelledError("the server dropped the call without an answer"));
   }
   void Answer(absl::StatusOr<Payload> answer) {
     TANDEM_CHECK(!answered_.exchange(true)) << "a message was answered twice";

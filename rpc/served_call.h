@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/memory/buffer.h"
-#include "rpc/payload.h"
 #include "rpc/handler.h"
+#include "rpc/payload.h"
 
 namespace tandem::rpc {
 

@@ -1,17 +1,16 @@
 #include "rpc/server.h"
 
+#include <atomic>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/server_callback_handlers.h>
 #include <grpcpp/impl/rpc_service_method.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/support/server_callback.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <list>
 #include <map>
 #include <optional>
+#include <unistd.h>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -51,9 +50,12 @@ struct Method {
 
 // A unary call. To gRPC it is a client stream whose single message is read only after the caller is
 // checked. For a unary method gRPC would read the message before it reports the call.
-class UnaryCall : public grpc::ServerReadReactor<ByteBuffer>, public std::enable_shared_from_this<UnaryCall>, public ServedCall {
+class UnaryCall : public grpc::ServerReadReactor<ByteBuffer>,
+                  public std::enable_shared_from_this<UnaryCall>,
+                  public ServedCall {
  public:
-  static UnaryCall* Start(std::shared_ptr<const Method> method, const grpc::CallbackServerContext& context, ByteBuffer* response) {
+  static UnaryCall* Start(std::shared_ptr<const Method> method,
+                          const grpc::CallbackServerContext& context, ByteBuffer* response) {
     auto call = std::make_shared<UnaryCall>();
     call->self_ = call;
     call->method_ = std::move(method);
@@ -67,7 +69,8 @@ class UnaryCall : public grpc::ServerReadReactor<ByteBuffer>, public std::enable
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return Answer(absl::InvalidArgumentError("the call has no message, or one that is too long"));
+    if (!ok)
+      return Answer(absl::InvalidArgumentError("the call has no message, or one that is too long"));
     auto held = method_->memory->Hold(request_.Length());
     if (!held.ok()) return Answer(held.status());
     ReactionScope scope;
@@ -88,21 +91,23 @@ class UnaryCall : public grpc::ServerReadReactor<ByteBuffer>, public std::enable
   std::shared_ptr<UnaryCall> self_;  // gRPC's reference
   std::shared_ptr<const Method> method_;
   ByteBuffer request_;
-  ByteBuffer* response_ = nullptr;   // owned by gRPC, valid until Finish
+  ByteBuffer* response_ = nullptr;  // owned by gRPC, valid until Finish
   std::atomic<bool> finished_{false};
 };
 
 // A stream. Reads the next message when the handler has returned from the last and few enough
 // messages lack an answer. So reading and writing overlap the handler's work, and a client that
 // takes no replies is read no further.
-class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, public std::enable_shared_from_this<StreamCall> {
+class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
+                   public std::enable_shared_from_this<StreamCall> {
  public:
   explicit StreamCall(std::shared_ptr<const Method> method) : method_(std::move(method)) {}
   ~StreamCall() override {
     if (counted_) method_->memory->RemoveStream();
   }
 
-  static StreamCall* Start(std::shared_ptr<const Method> method, const grpc::CallbackServerContext& context) {
+  static StreamCall* Start(std::shared_ptr<const Method> method,
+                           const grpc::CallbackServerContext& context) {
     auto call = std::make_shared<StreamCall>(std::move(method));
     call->self_ = call;
     if (absl::Status refusal = call->method_->CheckCaller(context); !refusal.ok()) {
@@ -162,7 +167,8 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
  private:
   class Message : public ServedCall {
    public:
-    Message(std::shared_ptr<StreamCall> stream, uint64_t number) : stream_(std::move(stream)), number_(number) {}
+    Message(std::shared_ptr<StreamCall> stream, uint64_t number)
+        : stream_(std::move(stream)), number_(number) {}
     void Answer(absl::StatusOr<Payload> answer) override {
       {
         absl::MutexLock lock(&stream_->mutex_);
@@ -212,7 +218,8 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
       if (writing_) return write;
       finished_ = true;
       Finish(ToGrpcStatus(*end_));
-    } else if (!reading_ && !handling_ && !all_read_ && answers_.size() + (writing_ ? 1 : 0) < kMaxUnanswered) {
+    } else if (!reading_ && !handling_ && !all_read_ &&
+               answers_.size() + (writing_ ? 1 : 0) < kMaxUnanswered) {
       reading_ = true;
       StartRead(&request_);
     }
@@ -222,8 +229,8 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
   std::shared_ptr<StreamCall> self_;  // gRPC's reference
   const std::shared_ptr<const Method> method_;
   bool counted_ = false;  // counted as a stream of the job
-  ByteBuffer request_;  // being read; reading alternates with handing the message over
-  ByteBuffer reply_;    // being written while writing_, otherwise under the mutex
+  ByteBuffer request_;    // being read; reading alternates with handing the message over
+  ByteBuffer reply_;      // being written while writing_, otherwise under the mutex
   absl::Mutex mutex_;
   OrderedAnswers answers_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // the status that the stream ends with
@@ -245,11 +252,15 @@ class ByteService : public grpc::Service {
     if (kind == MethodKind::UNARY) {
       type = RpcMethod::CLIENT_STREAMING;
       method = new grpc::internal::CallbackClientStreamingHandler<ByteBuffer, ByteBuffer>(
-          [shared](grpc::CallbackServerContext* context, ByteBuffer* response) { return UnaryCall::Start(shared, *context, response); });
+          [shared](grpc::CallbackServerContext* context, ByteBuffer* response) {
+            return UnaryCall::Start(shared, *context, response);
+          });
     } else {
       type = RpcMethod::BIDI_STREAMING;
       method = new grpc::internal::CallbackBidiHandler<ByteBuffer, ByteBuffer>(
-          [shared](grpc::CallbackServerContext* context) { return StreamCall::Start(shared, *context); });
+          [shared](grpc::CallbackServerContext* context) {
+            return StreamCall::Start(shared, *context);
+          });
     }
     auto* service_method = new grpc::internal::RpcServiceMethod(name, type, method);
     service_method->SetServerApiType(grpc::internal::RpcServiceMethod::ApiType::CALL_BACK);
@@ -286,7 +297,8 @@ void SetServerOptions(grpc::ServerBuilder& builder) {
 
 struct Server::State {
   State(Credentials shown, size_t max_request_bytes)
-      : credentials(std::make_shared<const Credentials>(std::move(shown))), memory(std::make_shared<RequestMemory>(max_request_bytes)) {}
+      : credentials(std::make_shared<const Credentials>(std::move(shown))),
+        memory(std::make_shared<RequestMemory>(max_request_bytes)) {}
 
   const std::shared_ptr<const Credentials> credentials;
   const std::shared_ptr<RequestMemory> memory;
@@ -301,20 +313,26 @@ struct Server::State {
 namespace {
 
 // Half of this machine's memory.
-size_t DefaultRequestBytes() { return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) / 2 * static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+size_t DefaultRequestBytes() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) / 2 *
+         static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
 
 }  // namespace
 
 Server::Server(Credentials credentials, ServerOptions options)
-    : state_(std::make_unique<State>(std::move(credentials),
-                                     options.max_request_bytes != 0 ? options.max_request_bytes : DefaultRequestBytes())) {}
+    : state_(std::make_unique<State>(std::move(credentials), options.max_request_bytes != 0
+                                                                 ? options.max_request_bytes
+                                                                 : DefaultRequestBytes())) {}
 
 Server::~Server() { Shutdown(0); }
 
-void Server::Handle(const std::string& service, const std::string& method, MethodKind kind, Handler handler) {
+void Server::Handle(const std::string& service, const std::string& method, MethodKind kind,
+                    Handler handler) {
   TANDEM_CHECK(state_->server == nullptr) << "register handlers before Start";
   const std::string full_name = absl::StrCat("/", service, "/", method);
-  const auto shared = std::make_shared<const Method>(Method{std::move(handler), state_->credentials, state_->memory});
+  const auto shared = std::make_shared<const Method>(
+      Method{std::move(handler), state_->credentials, state_->memory});
   if (kind == MethodKind::STREAM) state_->streams[full_name] = {shared, &shared->handler};
   state_->services[service].Add(full_name, kind, shared);
 }
@@ -340,7 +358,8 @@ absl::Status Server::Start(const std::string& listen) {
 }
 
 absl::Status Server::ServeSharedMemory(SharedMemoryOptions options) {
-  ASSIGN_OR_RETURN(state_->shared, SharedServer::Start(address(), *state_->credentials, state_->streams, options));
+  ASSIGN_OR_RETURN(state_->shared,
+                   SharedServer::Start(address(), *state_->credentials, state_->streams, options));
   return absl::OkStatus();
 }
 

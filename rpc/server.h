@@ -17,7 +17,7 @@
 namespace tandem::rpc {
 
 enum class MethodKind {
-  UNARY,   // one request, one reply
+  UNARY,  // one request, one reply
   // Bidirectional: every request message gets one reply message, in order; an error reply ends the
   // stream. The handler may hold a few messages of a stream before it answers the first. A client
   // that takes no replies is not read any further.
@@ -41,7 +41,8 @@ class Server {
 
   // `service` is a full protobuf service name ("tandem.EmbeddingService"), `method` one of its
   // methods.
-  void Handle(const std::string& service, const std::string& method, MethodKind kind, Handler handler);
+  void Handle(const std::string& service, const std::string& method, MethodKind kind,
+              Handler handler);
   // Binds `listen` ("host:port"; port 0 picks a free one) and serves. Unavailable if the port is
   // taken, with the address.
   absl::Status Start(const std::string& listen);

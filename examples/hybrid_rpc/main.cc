@@ -1,13 +1,12 @@
 // A hybrid model in one file: an embedding bag on a worker, called remotely, and dense layers on
 // two trainers under DDP. Each step has one distributed autograd context. A distributed optimizer
 // updates the bag. `hybrid_rpc` runs all processes on this machine.
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdio>
+#include <fcntl.h>
 #include <random>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -27,24 +26,29 @@ using namespace tandem;
 
 namespace {
 
-constexpr int kTrainers = 2, kSteps = 300, kBatch = 16, kIdsOfBag = 6, kIds = 100, kDim = 16, kClasses = 8;
+constexpr int kTrainers = 2, kSteps = 300, kBatch = 16, kIdsOfBag = 6, kIds = 100, kDim = 16,
+              kClasses = 8;
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
 
 // Bags of ids. Most ids of a bag equal its label modulo kClasses.
 struct Batch {
-  Tensor ids = Tensor::Empty(Shape{kBatch * kIdsOfBag}, DType::I64), offsets = Tensor::Empty(Shape{kBatch + 1}, DType::I64);
+  Tensor ids = Tensor::Empty(Shape{kBatch * kIdsOfBag}, DType::I64),
+         offsets = Tensor::Empty(Shape{kBatch + 1}, DType::I64);
   Tensor labels = Tensor::Empty(Shape{kBatch}, DType::I64);
 };
 
 Batch MakeBatch(uint64_t step, uint32_t rank) {
   Batch batch;
-  auto draw = [random = std::mt19937_64(step * kTrainers + rank)](uint64_t below) mutable { return static_cast<int64_t>(random() % below); };
+  auto draw = [random = std::mt19937_64(step * kTrainers + rank)](uint64_t below) mutable {
+    return static_cast<int64_t>(random() % below);
+  };
   for (int b = 0; b <= kBatch; ++b) batch.offsets.data<int64_t>()[b] = b * kIdsOfBag;
   for (int b = 0; b < kBatch; ++b) {
     const int64_t label = batch.labels.data<int64_t>()[b] = draw(kClasses);
     for (int i = 0; i < kIdsOfBag; ++i) {
-      batch.ids.data<int64_t>()[b * kIdsOfBag + i] = draw(4) > 0 ? label + kClasses * draw(kIds / kClasses) : draw(kIds);
+      batch.ids.data<int64_t>()[b * kIdsOfBag + i] =
+          draw(4) > 0 ? label + kClasses * draw(kIds / kClasses) : draw(kIds);
     }
   }
   return batch;
@@ -54,14 +58,17 @@ Batch MakeBatch(uint64_t step, uint32_t rank) {
 absl::StatusOr<remote::RemoteModule> EmbeddingBag(remote::Host& host, rpc::MasterClient& master) {
   const std::string worker = master.assignment().MembersOf(WORKER)[0].address;
   if (master.assignment().rank == 0) {
-    ASSIGN_OR_RETURN(auto bag, remote::RemoteModule::Create(host, worker, "EmbeddingBag",
-                                                            absl::StrCat("rows=", kIds, " dim=", kDim, " pooling=mean"), Soon()));
+    ASSIGN_OR_RETURN(auto bag,
+                     remote::RemoteModule::Create(
+                         host, worker, "EmbeddingBag",
+                         absl::StrCat("rows=", kIds, " dim=", kDim, " pooling=mean"), Soon()));
     RETURN_IF_ERROR(master.store().Set("bag", absl::StrCat(bag.ref().object())));
     return bag;
   }
   ASSIGN_OR_RETURN(const std::string told, master.store().Get("bag", Soon()));
   uint64_t object = 0;
-  if (!absl::SimpleAtoi(told, &object)) return absl::InternalError("the first trainer tells no object");
+  if (!absl::SimpleAtoi(told, &object))
+    return absl::InternalError("the first trainer tells no object");
   ASSIGN_OR_RETURN(auto ref, remote::RemoteRef::Adopt(host, worker, object, Soon()));
   return remote::RemoteModule(std::move(ref));
 }
@@ -70,16 +77,24 @@ absl::Status Train(rpc::MasterClient& master) {
   const rpc::Assignment& job = master.assignment();
   ThreadPool pool(1);
   Stream stream(&pool);
-  ASSIGN_OR_RETURN(const auto host, remote::Host::Start({.rank = job.rank, .job_epoch = job.job_epoch, .pool = &pool,
-                                                       .credentials = master.credentials()}));
+  ASSIGN_OR_RETURN(const auto host, remote::Host::Start({.rank = job.rank,
+                                                         .job_epoch = job.job_epoch,
+                                                         .pool = &pool,
+                                                         .credentials = master.credentials()}));
   ASSIGN_OR_RETURN(const remote::RemoteModule bag, EmbeddingBag(*host, master));
-  ASSIGN_OR_RETURN(const auto sparse, remote::RemoteOptimizer::Create(*host, {.kind = optim::Kind::ADAGRAD}, bag.Parameters(), Soon()));
+  ASSIGN_OR_RETURN(const auto sparse,
+                   remote::RemoteOptimizer::Create(*host, {.kind = optim::Kind::ADAGRAD},
+                                                   bag.Parameters(), Soon()));
 
   ParameterSet parameters(/*seed=*/1, DType::F32);
   const nn::Linear layer(parameters, "fc", kDim, kClasses, {.init = nn::Init::UNIFORM_FAN_IN});
   optim::DenseOptimizer dense({.kind = optim::Kind::ADAGRAD}, &parameters);
-  ASSIGN_OR_RETURN(const auto group, comm::CpuGroup::Create({.store = &master.store(), .token = job.job_token, .name = "dp",
-                                                             .rank = static_cast<int>(job.rank), .size = kTrainers}, Soon()));
+  ASSIGN_OR_RETURN(const auto group, comm::CpuGroup::Create({.store = &master.store(),
+                                                             .token = job.job_token,
+                                                             .name = "dp",
+                                                             .rank = static_cast<int>(job.rank),
+                                                             .size = kTrainers},
+                                                            Soon()));
   ASSIGN_OR_RETURN(const auto ddp, parallel::Ddp::Create(&parameters, group.get(), &stream, {}));
 
   double first = 0, sum = 0;
@@ -89,8 +104,11 @@ absl::Status Train(rpc::MasterClient& master) {
     remote::DistAutogradContext autograd(*host, context);
     ddp->BeginStep(1);
     ddp->BeginPass(0);
-    ASSIGN_OR_RETURN(const auto pooled, bag.Forward(autograd.frame(), {Variable::Constant(batch.ids), Variable::Constant(batch.offsets)}));
-    const Variable loss = ops::CrossEntropySum(context, layer.Forward(context, pooled[0]), batch.labels);
+    ASSIGN_OR_RETURN(const auto pooled,
+                     bag.Forward(autograd.frame(), {Variable::Constant(batch.ids),
+                                                    Variable::Constant(batch.offsets)}));
+    const Variable loss =
+        ops::CrossEntropySum(context, layer.Forward(context, pooled[0]), batch.labels);
     autograd.Backward(loss);
     ddp->Finish(context);
     RETURN_IF_ERROR(context.status());
@@ -118,10 +136,15 @@ absl::Status RunRole(Role role, const std::string& master_address) {
   self.host = "localhost";
   self.pid = getpid();
   if (role == WORKER) {
-    ASSIGN_OR_RETURN(worker, remote::Host::Start({.is_worker = true, .pool = &pool, .modules = &modules, .credentials = credentials}));
+    ASSIGN_OR_RETURN(
+        worker,
+        remote::Host::Start(
+            {.is_worker = true, .pool = &pool, .modules = &modules, .credentials = credentials}));
     self.address = worker->address();
   }
-  ASSIGN_OR_RETURN(const auto master, rpc::MasterClient::Connect(master_address, self, [](absl::Status) {}, {.credentials = credentials}));
+  ASSIGN_OR_RETURN(const auto master,
+                   rpc::MasterClient::Connect(master_address, self, [](absl::Status) {},
+                                              {.credentials = credentials}));
   if (worker != nullptr) worker->Open(master->assignment().rank, master->assignment().job_epoch);
   const absl::Status status = role == WORKER ? master->WaitForCompletion() : Train(*master);
   master->Leave(status).IgnoreError();
@@ -170,7 +193,10 @@ absl::Status Launch() {
 
 int main(int argc, char** argv) {
   const std::string role = argc == 3 ? argv[1] : "";
-  const absl::Status status = role.empty() ? Launch() : RunRole(role == "worker" ? WORKER : TRAINER, argv[2]);
-  if (!status.ok()) std::fprintf(stderr, "%s: %s\n", role.empty() ? "hybrid_rpc" : role.c_str(), status.ToString().c_str());
+  const absl::Status status =
+      role.empty() ? Launch() : RunRole(role == "worker" ? WORKER : TRAINER, argv[2]);
+  if (!status.ok())
+    std::fprintf(stderr, "%s: %s\n", role.empty() ? "hybrid_rpc" : role.c_str(),
+                 status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -1,10 +1,9 @@
 #include "kernels/base/alternate_stack.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <cstddef>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace tandem {
 
@@ -15,7 +14,8 @@ class AlternateStack {
   AlternateStack() {
     stack_t present{};
     if (sigaltstack(nullptr, &present) != 0 || (present.ss_flags & SS_DISABLE) == 0) return;
-    void* memory = mmap(nullptr, kBytes + FrameBytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    void* memory = mmap(nullptr, kBytes + FrameBytes(), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (memory == MAP_FAILED) return;  // only a profiler needs the stack
     stack_.ss_sp = memory;
     stack_.ss_size = kBytes + FrameBytes();

@@ -70,7 +70,8 @@ struct ArrayView {
 
   ArrayView() = default;
   // A dense (row-major, gap-free) view.
-  ArrayView(void* data, DType dtype, Shape shape) : data(data), dtype(dtype), shape(shape), strides(shape) {
+  ArrayView(void* data, DType dtype, Shape shape)
+      : data(data), dtype(dtype), shape(shape), strides(shape) {
     int64_t stride = 1;
     for (int i = shape.num_dims() - 1; i >= 0; --i) {
       strides[i] = stride;
@@ -82,7 +83,8 @@ struct ArrayView {
 
   template <class T>
   T* as() const {
-    TANDEM_CHECK(dtype == DTypeOf<T>()) << "the array is " << NameOf(dtype) << ", used as " << NameOf(DTypeOf<T>());
+    TANDEM_CHECK(dtype == DTypeOf<T>())
+        << "the array is " << NameOf(dtype) << ", used as " << NameOf(DTypeOf<T>());
     return static_cast<T*>(data);
   }
   int64_t num_elements() const { return shape.num_elements(); }

@@ -21,11 +21,12 @@ class CheckFailure {
 
 }  // namespace tandem::internal
 
-#define TANDEM_CHECK(condition) \
-  if (__builtin_expect(!!(condition), 1)) {} else ::tandem::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
+#define TANDEM_CHECK(condition)             \
+  if (__builtin_expect(!!(condition), 1)) { \
+  } else                                    \
+    ::tandem::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 
-#define TANDEM_CHECK_OP_(a, op, b) \
-  TANDEM_CHECK((a)op(b)) << " (" << (a) << " vs " << (b) << ") "
+#define TANDEM_CHECK_OP_(a, op, b) TANDEM_CHECK((a)op(b)) << " (" << (a) << " vs " << (b) << ") "
 #define TANDEM_CHECK_EQ(a, b) TANDEM_CHECK_OP_(a, ==, b)
 #define TANDEM_CHECK_NE(a, b) TANDEM_CHECK_OP_(a, !=, b)
 #define TANDEM_CHECK_LT(a, b) TANDEM_CHECK_OP_(a, <, b)

@@ -1,11 +1,10 @@
 #include "kernels/base/checked_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,11 +17,13 @@ namespace {
 constexpr size_t kChunkBytes = size_t{1} << 20;
 
 absl::Status WriteError(const std::string& path) {
-  return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
 }
 }  // namespace
 
-FileWriter::FileWriter(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "wb")) {
+FileWriter::FileWriter(const std::string& path)
+    : path_(path), file_(std::fopen(path.c_str(), "wb")) {
   if (file_ == nullptr) Fail();
 }
 
@@ -45,13 +46,16 @@ absl::StatusOr<FileDigest> FileWriter::Finish() {
 }
 
 bool IsPlainFileName(std::string_view name) {
-  return !name.empty() && name[0] != '.' && name.find('/') == name.npos && name.find('\0') == name.npos;
+  return !name.empty() && name[0] != '.' && name.find('/') == name.npos &&
+         name.find('\0') == name.npos;
 }
 
 absl::Status CheckFile(const std::string& path, const FileDigest& expected) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             std::fclose);
   if (file == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
   }
   FileDigest found;
   std::vector<char> chunk(std::min<uint64_t>(kChunkBytes, expected.num_bytes + 1));
@@ -64,16 +68,19 @@ absl::Status CheckFile(const std::string& path, const FileDigest& expected) {
     found.crc32c = Crc32c(found.crc32c, chunk.data(), size);
   }
   if (std::ferror(file.get()) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
   }
   if (found.num_bytes != expected.num_bytes) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, " has ", found.num_bytes > expected.num_bytes ? "more than " : "",
-        std::min(found.num_bytes, expected.num_bytes), " bytes, ", expected.num_bytes, " were written"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " has ", found.num_bytes > expected.num_bytes ? "more than " : "",
+                     std::min(found.num_bytes, expected.num_bytes), " bytes, ", expected.num_bytes,
+                     " were written"));
   }
   if (found.crc32c != expected.crc32c) {
-    return absl::FailedPreconditionError(absl::StrFormat("%s is damaged: its checksum is %08x, %08x was written", path,
-                                                         found.crc32c, expected.crc32c));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s is damaged: its checksum is %08x, %08x was written", path, found.crc32c,
+                        expected.crc32c));
   }
   return absl::OkStatus();
 }

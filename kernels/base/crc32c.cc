@@ -1,8 +1,7 @@
 #include "kernels/base/crc32c.h"
 
-#include <isa-l/crc.h>
-
 #include <algorithm>
+#include <isa-l/crc.h>
 
 namespace tandem {
 

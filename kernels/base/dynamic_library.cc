@@ -11,9 +11,11 @@ absl::StatusOr<DynamicLibrary> DynamicLibrary::Load(const std::vector<std::strin
   TANDEM_CHECK(!names.empty());
   std::string reasons;
   for (const std::string& name : names) {
-    if (void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return DynamicLibrary(name, library);
+    if (void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL))
+      return DynamicLibrary(name, library);
     const char* const reason = dlerror();
-    absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", reason == nullptr ? name.c_str() : reason);
+    absl::StrAppend(&reasons, reasons.empty() ? "" : "; ",
+                    reason == nullptr ? name.c_str() : reason);
   }
   return absl::NotFoundError(absl::StrCat("could not load ", names.front(), " (", reasons,
                                           "): install it, or put its folder on LD_LIBRARY_PATH"));
@@ -21,7 +23,8 @@ absl::StatusOr<DynamicLibrary> DynamicLibrary::Load(const std::vector<std::strin
 
 absl::StatusOr<void*> DynamicLibrary::Address(const char* function_name) const {
   if (void* const address = dlsym(library_, function_name)) return address;
-  return absl::NotFoundError(absl::StrCat(name_, " has no function ", function_name, ": it is of another version than expected"));
+  return absl::NotFoundError(absl::StrCat(name_, " has no function ", function_name,
+                                          ": it is of another version than expected"));
 }
 
 }  // namespace tandem

@@ -13,7 +13,9 @@
 namespace tandem {
 
 // The owners of a dense parameter's scalars and of a table row's scalars.
-constexpr uint64_t DenseOwner(std::string_view parameter_name) { return StableHash(parameter_name); }
+constexpr uint64_t DenseOwner(std::string_view parameter_name) {
+  return StableHash(parameter_name);
+}
 constexpr uint64_t RowOwner(std::string_view table_name, uint64_t id) {
   return Fmix64(StableHash(table_name) ^ Fmix64(id));
 }

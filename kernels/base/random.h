@@ -46,7 +46,8 @@ constexpr Philox4 PhiloxBlock(uint64_t folded_key, uint64_t step, uint64_t block
   uint32_t k0 = static_cast<uint32_t>(folded_key), k1 = static_cast<uint32_t>(folded_key >> 32);
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * c0, p1 = uint64_t{0xCD9E8D57} * c2;
-    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0, n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0,
+                   n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
     c1 = static_cast<uint32_t>(p1);
     c3 = static_cast<uint32_t>(p0);
     c0 = n0;
@@ -87,7 +88,9 @@ inline uint64_t RandomBelow(RandomKey key, uint64_t step, uint64_t element, uint
 }
 
 // Uniform in (0, 1), never an end point; 24 random bits.
-constexpr float UnitFloat(uint32_t bits) { return (static_cast<float>(bits >> 8) + 0.5f) * (1.0f / 16777216.0f); }
+constexpr float UnitFloat(uint32_t bits) {
+  return (static_cast<float>(bits >> 8) + 0.5f) * (1.0f / 16777216.0f);
+}
 
 // One standard normal number (Box and Muller 1958), in f64; the caller rounds.
 inline double RandomNormal(RandomKey key, uint64_t step, uint64_t element) {

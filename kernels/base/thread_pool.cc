@@ -30,7 +30,8 @@ struct ThreadPool::Loop {
 };
 
 ThreadPool::ThreadPool(int num_threads)
-    : num_threads_(num_threads), watches_(num_threads <= static_cast<int>(std::thread::hardware_concurrency())) {
+    : num_threads_(num_threads),
+      watches_(num_threads <= static_cast<int>(std::thread::hardware_concurrency())) {
   TANDEM_CHECK_GE(num_threads, 1);
   for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this] { Work(); });
 }

@@ -39,7 +39,8 @@ class ThreadPool {
   struct Loop;  // one ParallelFor in flight
   // Parts of `state_`: the loop's number, a bit that lets threads join, and the number of threads
   // in the loop without the caller.
-  static constexpr uint64_t kHelpers = (uint64_t{1} << 31) - 1, kOpen = uint64_t{1} << 31, kOneLoop = uint64_t{1} << 32;
+  static constexpr uint64_t kHelpers = (uint64_t{1} << 31) - 1, kOpen = uint64_t{1} << 31,
+                            kOneLoop = uint64_t{1} << 32;
 
   void Work();
   // Joins the loop in flight, if the loop is open and its number is not `seen`.
@@ -49,13 +50,13 @@ class ThreadPool {
   static void RunTasks(Loop& loop);
 
   const int num_threads_;
-  const bool watches_;  // false: sleep at once, without spinning
+  const bool watches_;             // false: sleep at once, without spinning
   std::atomic<bool> busy_{false};  // a caller uses the threads
   Loop* loop_ = nullptr;           // written by that caller while the state is closed
   alignas(64) std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<int> sleeping_workers_{0};
   std::atomic<bool> caller_sleeps_{false}, stopping_{false};
-  absl::Mutex mutex_;        // for sleeping threads only
+  absl::Mutex mutex_;  // for sleeping threads only
   absl::CondVar work_, done_;
   std::vector<std::thread> threads_;
 };

@@ -39,18 +39,25 @@ bool IsUnseen(char32_t symbol) {
   return false;
 }
 
-std::string ByteEscape(unsigned char byte) { return absl::StrCat("\\x", absl::Hex(byte, absl::kZeroPad2)); }
+std::string ByteEscape(unsigned char byte) {
+  return absl::StrCat("\\x", absl::Hex(byte, absl::kZeroPad2));
+}
 
 std::string EscapeOf(char32_t symbol) {
   switch (symbol) {
-    case '\n': return "\\n";
-    case '\t': return "\\t";
-    case '\r': return "\\r";
-    default: break;
+    case '\n':
+      return "\\n";
+    case '\t':
+      return "\\t";
+    case '\r':
+      return "\\r";
+    default:
+      break;
   }
   if (symbol < 0x80) return ByteEscape(static_cast<unsigned char>(symbol));
   const auto number = static_cast<uint32_t>(symbol);
-  return symbol > 0xFFFF ? absl::StrCat("\\U", absl::Hex(number, absl::kZeroPad8)) : absl::StrCat("\\u", absl::Hex(number, absl::kZeroPad4));
+  return symbol > 0xFFFF ? absl::StrCat("\\U", absl::Hex(number, absl::kZeroPad8))
+                         : absl::StrCat("\\u", absl::Hex(number, absl::kZeroPad4));
 }
 
 std::string Shown(std::string_view text, bool keep_line_ends) {
@@ -93,7 +100,8 @@ Utf8Symbol DecodeUtf8(std::string_view bytes) {
 }
 
 void AppendUtf8(char32_t symbol, std::string& text) {
-  TANDEM_CHECK(symbol <= 0x10FFFF && !(0xD800 <= symbol && symbol <= 0xDFFF)) << static_cast<uint32_t>(symbol);
+  TANDEM_CHECK(symbol <= 0x10FFFF && !(0xD800 <= symbol && symbol <= 0xDFFF))
+      << static_cast<uint32_t>(symbol);
   const auto append = [&text](char32_t byte) { text += static_cast<char>(byte); };
   if (symbol < 0x80) return append(symbol);
   if (symbol < 0x800) {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/memory/kernel_span.h"
 #include "kernels/cpu/attention/tiles.h"
 #include "kernels/cpu/attention/vector.h"
 #include "kernels/cpu/attention/walk.h"
 #include "kernels/cpu/vector/parallel.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/memory/kernel_span.h"
 
 // Checks shapes and types, and splits attention into one task per (sequence, head).
 // attention/walk.h computes.
@@ -20,15 +20,19 @@ namespace {
 template <class S>
 TokenRows<S> RowsOf(const ArrayView& view, const ArrayView& q) {
   const Shape& shape = view.shape;
-  TANDEM_CHECK(shape.num_dims() == 3 && shape[1] == q.shape[1] && shape[2] == q.shape[2]) << shape << " and q " << q.shape;
-  TANDEM_CHECK(shape[0] == 0 || (view.strides[2] == 1 && (shape[1] == 1 || view.strides[1] == shape[2])))
+  TANDEM_CHECK(shape.num_dims() == 3 && shape[1] == q.shape[1] && shape[2] == q.shape[2])
+      << shape << " and q " << q.shape;
+  TANDEM_CHECK(shape[0] == 0 ||
+               (view.strides[2] == 1 && (shape[1] == 1 || view.strides[1] == shape[2])))
       << "strides " << view.strides << " of " << shape;
-  TANDEM_CHECK(shape[0] <= 1 || view.strides[0] >= shape[1] * shape[2]) << "strides " << view.strides << " of " << shape;
+  TANDEM_CHECK(shape[0] <= 1 || view.strides[0] >= shape[1] * shape[2])
+      << "strides " << view.strides << " of " << shape;
   return {view.as<std::remove_const_t<S>>(), shape[0] <= 1 ? shape[1] * shape[2] : view.strides[0]};
 }
 
 template <class S>
-AttentionProblem<S> ProblemOf(const ArrayView& q, const ArrayView& k, const ArrayView& v, const ArrayView& output, double scale) {
+AttentionProblem<S> ProblemOf(const ArrayView& q, const ArrayView& k, const ArrayView& v,
+                              const ArrayView& output, double scale) {
   AttentionProblem<S> p;
   TANDEM_CHECK_EQ(k.shape[0], v.shape[0]);
   TANDEM_CHECK_EQ(output.shape[0], q.shape[0]);
@@ -44,7 +48,8 @@ AttentionProblem<S> ProblemOf(const ArrayView& q, const ArrayView& k, const Arra
 }
 
 template <class S>
-AttentionProblem<S> ProblemOf(const AttentionArgs& args, const ArrayView& output, const ArrayView& log_sum_exp) {
+AttentionProblem<S> ProblemOf(const AttentionArgs& args, const ArrayView& output,
+                              const ArrayView& log_sum_exp) {
   AttentionProblem<S> p = ProblemOf<S>(args.q, args.k, args.v, output, args.scale);
   const int64_t num_tokens = args.q.shape[0];
   TANDEM_CHECK_EQ(args.k.shape[0], num_tokens);
@@ -89,17 +94,26 @@ void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward
   const int64_t num_tasks = num_sequences * p.num_heads, num_threads = stream.pool().num_threads();
   const auto task_at = [&](int64_t index) {
     if (index >= num_tasks) return AttentionTask();
-    const int64_t group = index / (num_threads * p.num_heads) * num_threads, in_group = index - group * p.num_heads;
-    const int64_t sequences = std::min(num_threads, num_sequences - group), sequence = group + in_group % sequences;
+    const int64_t group = index / (num_threads * p.num_heads) * num_threads,
+                  in_group = index - group * p.num_heads;
+    const int64_t sequences = std::min(num_threads, num_sequences - group),
+                  sequence = group + in_group % sequences;
     const int64_t begin = p.offsets[sequence], length = p.offsets[sequence + 1] - begin;
-    return AttentionTask{in_group / sequences, begin, length, begin, length, Products::BlockQueries(length, backward)};
+    return AttentionTask{in_group / sequences,
+                         begin,
+                         length,
+                         begin,
+                         length,
+                         Products::BlockQueries(length, backward)};
   };
   stream.pool().ParallelFor(num_tasks, [&](int64_t index) {
     const AttentionTask task = task_at(index), next = task_at(index + num_threads);
     if (task.num_queries == 0) return;
     AttentionWalk<S, Products> walk(p, task, next, backward);
-    if (backward) walk.Backward();
-    else walk.Forward();
+    if (backward)
+      walk.Backward();
+    else
+      walk.Forward();
   });
 }
 
@@ -109,10 +123,13 @@ void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward
 struct PairWork {
   int products, instructions, mask_instructions;
 };
-constexpr PairWork kForwardWork{2, 15, kDropoutBitsInstructions + 2}, kBackwardWork{5, 16, kDropoutBitsInstructions + 3},
+constexpr PairWork kForwardWork{2, 15, kDropoutBitsInstructions + 2},
+    kBackwardWork{5, 16, kDropoutBitsInstructions + 3},
     kRoundedBackwardWork{5, 14, kDropoutBitsInstructions + 3};
 
-double PairsOf(double length, bool causal) { return causal ? length * (length + 1) / 2 : length * length; }
+double PairsOf(double length, bool causal) {
+  return causal ? length * (length + 1) / 2 : length * length;
+}
 
 // The visible pairs of one head. On a device, where the lengths lie, assumes that all sequences
 // have the maximum length.
@@ -129,11 +146,13 @@ double NumPairs(const AttentionArgs& args, const Stream& stream) {
   return pairs;
 }
 
-KernelSpan SpanOf(const char* name, const AttentionArgs& args, const PairWork& work, double bytes, Stream& stream) {
+KernelSpan SpanOf(const char* name, const AttentionArgs& args, const PairWork& work, double bytes,
+                  Stream& stream) {
   if (stream.tracer() == nullptr) return KernelSpan(stream, SpanKind::ATTENTION, name);
   const double pairs = NumPairs(args, stream) * static_cast<double>(args.q.shape[1]);
   const int instructions = work.instructions + (args.dropout > 0 ? work.mask_instructions : 0);
-  return KernelSpan(stream, SpanKind::ATTENTION, name, 2 * pairs * static_cast<double>(work.products * args.q.shape[2]), bytes,
+  return KernelSpan(stream, SpanKind::ATTENTION, name,
+                    2 * pairs * static_cast<double>(work.products * args.q.shape[2]), bytes,
                     2 * pairs * instructions);
 }
 
@@ -147,15 +166,18 @@ void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
   WithStorageType(args.q.dtype, [&](auto zero) {
     const auto p = ProblemOf<decltype(zero)>(args, args.output, args.log_sum_exp);
     WithProducts(p, [&](auto products) {
-      RunTasks<typename decltype(products)::type>(p, args.offsets.num_elements() - 1, false, stream);
+      RunTasks<typename decltype(products)::type>(p, args.offsets.num_elements() - 1, false,
+                                                  stream);
     });
   });
 }
 
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
   const double bytes = static_cast<double>(8 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
-  const bool rounded = !stream.on_cuda() && args.q.dtype == DType::BF16 && TileProducts::Takes(args.q.shape[2]);
-  const KernelSpan span = SpanOf("attention_backward", args, rounded ? kRoundedBackwardWork : kBackwardWork, bytes, stream);
+  const bool rounded =
+      !stream.on_cuda() && args.q.dtype == DType::BF16 && TileProducts::Takes(args.q.shape[2]);
+  const KernelSpan span = SpanOf("attention_backward", args,
+                                 rounded ? kRoundedBackwardWork : kBackwardWork, bytes, stream);
   if (stream.on_cuda()) return cuda::AttentionBackward(args, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
@@ -178,7 +200,8 @@ void CachedAttention(const CachedAttentionArgs& args, Stream& stream) {
   TANDEM_CHECK(!stream.on_cuda()) << "no CUDA kernel";
   TANDEM_CHECK(args.output.is_dense()) << args.output.strides;
   TANDEM_CHECK_GE(num_keys, num_queries);
-  const double pairs = static_cast<double>(num_queries) * (static_cast<double>(2 * num_keys - num_queries + 1) / 2);
+  const double pairs =
+      static_cast<double>(num_queries) * (static_cast<double>(2 * num_keys - num_queries + 1) / 2);
   const KernelSpan span(stream, SpanKind::ATTENTION, "cached_attention",
                         4 * pairs * static_cast<double>(args.q.shape[1] * args.q.shape[2]),
                         static_cast<double>(2 * args.q.num_bytes() + 2 * args.k.num_bytes()));

@@ -2,11 +2,11 @@
 
 #include <cstring>
 
-#include "kernels/memory/kernel_span.h"
-#include "kernels/memory/storage.h"
 #include "kernels/cpu/vector/parallel.h"
 #include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/memory/storage.h"
 
 namespace tandem::kernels {
 

@@ -2,9 +2,9 @@
 
 #include <cstring>
 
-#include "kernels/memory/kernel_span.h"
 #include "kernels/cpu/vector/map.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/memory/kernel_span.h"
 
 namespace tandem::kernels {
 
@@ -31,10 +31,14 @@ void Fill(const ArrayView& x, double value, Stream& stream) {
     Map<T>(x, stream, 1, [element = static_cast<Compute<T>>(value)] { return element; });
   };
   switch (x.dtype) {
-    case DType::I64: return fill(int64_t{});
-    case DType::U64: return fill(uint64_t{});
-    case DType::U8: return fill(uint8_t{});
-    default: WithStorageType(x.dtype, fill);
+    case DType::I64:
+      return fill(int64_t{});
+    case DType::U64:
+      return fill(uint64_t{});
+    case DType::U8:
+      return fill(uint8_t{});
+    default:
+      WithStorageType(x.dtype, fill);
   }
 }
 
@@ -47,21 +51,28 @@ void Copy(const ArrayView& output, const ArrayView& input, Stream& stream) {
   const int64_t num_bytes = static_cast<int64_t>(output.num_bytes());
   stream.pool().ParallelFor((num_bytes + kPiece - 1) / kPiece, [&](int64_t piece) {
     const int64_t begin = piece * kPiece;
-    std::memcpy(static_cast<char*>(output.data) + begin, static_cast<const char*>(input.data) + begin,
+    std::memcpy(static_cast<char*>(output.data) + begin,
+                static_cast<const char*>(input.data) + begin,
                 static_cast<size_t>(std::min(kPiece, num_bytes - begin)));
   });
 }
 
 void CopyRows(const ArrayView& output, const ArrayView& input, Stream& stream) {
-  TANDEM_CHECK(output.dtype == input.dtype && output.shape == input.shape && output.shape.num_dims() == 2)
-      << NameOf(output.dtype) << " " << output.shape << " and " << NameOf(input.dtype) << " " << input.shape;
-  TANDEM_CHECK(output.strides[1] == 1 && input.strides[1] == 1) << output.strides << " and " << input.strides;
+  TANDEM_CHECK(output.dtype == input.dtype && output.shape == input.shape &&
+               output.shape.num_dims() == 2)
+      << NameOf(output.dtype) << " " << output.shape << " and " << NameOf(input.dtype) << " "
+      << input.shape;
+  TANDEM_CHECK(output.strides[1] == 1 && input.strides[1] == 1)
+      << output.strides << " and " << input.strides;
   const KernelSpan span(stream, SpanKind::ELEMENTWISE, "copy_rows", 0, BytesOf({&output, &input}));
   if (stream.on_cuda()) return cuda::CopyRows(output, input, stream);
-  const size_t element = SizeOf(output.dtype), width = static_cast<size_t>(output.shape[1]) * element;
+  const size_t element = SizeOf(output.dtype),
+               width = static_cast<size_t>(output.shape[1]) * element;
   for (int64_t r = 0; r < output.shape[0] && width > 0; ++r) {
-    std::memcpy(static_cast<char*>(output.data) + static_cast<size_t>(r * output.strides[0]) * element,
-                static_cast<const char*>(input.data) + static_cast<size_t>(r * input.strides[0]) * element, width);
+    std::memcpy(
+        static_cast<char*>(output.data) + static_cast<size_t>(r * output.strides[0]) * element,
+        static_cast<const char*>(input.data) + static_cast<size_t>(r * input.strides[0]) * element,
+        width);
   }
 }
 
@@ -74,18 +85,22 @@ void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream
     using A = decltype(zero_a);
     using B = decltype(zero_b);
     using T = std::conditional_t<std::is_same_v<A, B>, A, float>;
-    Map<T>(output, stream, 1, [](auto x, auto y) { return x + y; }, a.as<A>(), b.as<B>());
+    Map<T>(
+        output, stream, 1, [](auto x, auto y) { return x + y; }, a.as<A>(), b.as<B>());
   });
 }
 
 void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream& stream) {
   CheckSame(output, x);
-  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "add_scaled", 0, BytesOf({&output, &output, &x}));
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "add_scaled", 0,
+                        BytesOf({&output, &output, &x}));
   if (stream.on_cuda()) return cuda::AddScaled(output, x, scale, stream);
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Map<T>(output, stream, 1, [s = static_cast<Compute<T>>(scale)](auto old, auto v) { return old + s * v; }, output.as<T>(),
-           x.as<T>());
+    Map<T>(
+        output, stream, 1,
+        [s = static_cast<Compute<T>>(scale)](auto old, auto v) { return old + s * v; },
+        output.as<T>(), x.as<T>());
   });
 }
 
@@ -95,7 +110,9 @@ void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& st
   if (stream.on_cuda()) return cuda::Scale(output, x, scale, stream);
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Map<T>(output, stream, 1, [s = static_cast<Compute<T>>(scale)](auto v) { return s * v; }, x.as<T>());
+    Map<T>(
+        output, stream, 1, [s = static_cast<Compute<T>>(scale)](auto v) { return s * v; },
+        x.as<T>());
   });
 }
 
@@ -106,7 +123,8 @@ void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, S
   if (stream.on_cuda()) return cuda::Multiply(output, a, b, stream);
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Map<T>(output, stream, 1, [](auto x, auto y) { return x * y; }, a.as<T>(), b.as<T>());
+    Map<T>(
+        output, stream, 1, [](auto x, auto y) { return x * y; }, a.as<T>(), b.as<T>());
   });
 }
 
@@ -114,7 +132,8 @@ void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias,
   CheckSame(output, x);
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   TANDEM_CHECK_EQ(bias.num_elements(), columns);
-  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "add_bias", 0, BytesOf({&output, &x, &bias}));
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "add_bias", 0,
+                        BytesOf({&output, &x, &bias}));
   if (stream.on_cuda()) return cuda::AddBias(output, x, bias, stream);
   WithStorageTypes(x.dtype, bias.dtype, [&](auto zero, auto bias_zero) {
     using T = decltype(zero);
@@ -126,20 +145,22 @@ void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias,
       Vectorised([=] {
         for (int64_t r = begin; r < end; ++r) {
 #pragma GCC ivdep
-          for (int64_t c = 0; c < columns; ++c) out[r * columns + c] = Store<T>(Load(from[r * columns + c]) + Load(add[c]));
+          for (int64_t c = 0; c < columns; ++c)
+            out[r * columns + c] = Store<T>(Load(from[r * columns + c]) + Load(add[c]));
         }
       });
     });
   });
 }
 
-void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id, const ArrayView& column_id, double value,
-                   Stream& stream) {
+void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id,
+                   const ArrayView& column_id, double value, Stream& stream) {
   CheckSame(output, x);
   const int64_t rows = x.shape[0], columns = x.shape[1];
   TANDEM_CHECK_EQ(row_id.num_elements(), rows);
   TANDEM_CHECK_EQ(column_id.num_elements(), columns);
-  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "add_where_equal", 0, BytesOf({&output, &x}));
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "add_where_equal", 0,
+                        BytesOf({&output, &x}));
   if (stream.on_cuda()) return cuda::AddWhereEqual(output, x, row_id, column_id, value, stream);
   const int64_t *row_ids = row_id.as<int64_t>(), *column_ids = column_id.as<int64_t>();
   WithStorageType(x.dtype, [&](auto zero) {

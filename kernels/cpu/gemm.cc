@@ -4,14 +4,14 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/memory/kernel_span.h"
-#include "kernels/memory/storage.h"
 #include "kernels/cast.h"
 #include "kernels/cpu/matmul/packed_matmul.h"
 #include "kernels/cpu/vector/parallel.h"
 #include "kernels/cpu/vector/scratch.h"
 #include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/memory/storage.h"
 
 // Splits one product into one-thread calls on dense operands. Each split is a function of (M, N, K,
 // flags) alone:
@@ -81,8 +81,13 @@ void MultiplyAsStored(const Product<T>& p, const Chain& chain, const ProductTarg
   const int64_t depth = chain.end - chain.begin;
   const T* a = Depths(p.a, p.m, chain.begin, depth, ScratchSlot::TASK_A);
   const T* b = Depths(p.b, p.n, chain.begin, depth, ScratchSlot::TASK_B);
-  OneThreadMatmul({.m = p.m, .n = p.n, .k = RoundUp(depth, kDepthQuantum), .operand = DTypeOf<T>(), .transpose_a = true,
-                   .bias = target.bias != nullptr, .accumulate = target.accumulate},
+  OneThreadMatmul({.m = p.m,
+                   .n = p.n,
+                   .k = RoundUp(depth, kDepthQuantum),
+                   .operand = DTypeOf<T>(),
+                   .transpose_a = true,
+                   .bias = target.bias != nullptr,
+                   .accumulate = target.accumulate},
                   a, b, target.bias, target.data);
 }
 
@@ -90,10 +95,13 @@ void MultiplyAsStored(const Product<T>& p, const Chain& chain, const ProductTarg
 template <class T>
 void MultiplyInChunks(const Product<T>& p, const Chain& chain, ProductTarget target) {
   for (int64_t d = chain.begin; d < chain.end; d += kDepthChunk) {
-    const int64_t depth = std::min(kDepthChunk, chain.end - d), padded = RoundUp(depth, kDepthQuantum);
+    const int64_t depth = std::min(kDepthChunk, chain.end - d),
+                  padded = RoundUp(depth, kDepthQuantum);
     T* a = Scratch<T>(ScratchSlot::TASK_A, chain.rows * padded);
     PackRows(p.a + d * p.m, p.m, depth, chain.first_row, chain.rows, padded, a);
-    MultiplyHere(a, chain.rows, PackedMatrix<T>{Depths(p.b, p.n, d, depth, ScratchSlot::TASK_B), padded, p.n}, target);
+    MultiplyHere(a, chain.rows,
+                 PackedMatrix<T>{Depths(p.b, p.n, d, depth, ScratchSlot::TASK_B), padded, p.n},
+                 target);
     target.bias = nullptr;
     target.accumulate = true;
   }
@@ -105,14 +113,18 @@ void MultiplyInPieces(const Product<float>& p, const Chain& chain, const Product
   for (int64_t d = chain.begin; d < chain.end; d += kDepthChunk) {
     const int64_t depth = std::min(kDepthChunk, chain.end - d);
     const bool first = d == chain.begin;
-    SplitOperand(SplitSide::A, {p.a + d * p.m, depth, p.m, p.m, /*transposed=*/false}, chain.first_row, chain.rows, depth, a);
+    SplitOperand(SplitSide::A, {p.a + d * p.m, depth, p.m, p.m, /*transposed=*/false},
+                 chain.first_row, chain.rows, depth, a);
     SplitProduct(chain.rows, a, {p.b + d * p.n, depth, p.n, p.n, /*transposed=*/false},
-                 {.c = static_cast<float*>(target.data), .c_row = p.n, .bias = first ? target.bias : nullptr,
+                 {.c = static_cast<float*>(target.data),
+                  .c_row = p.n,
+                  .bias = first ? target.bias : nullptr,
                   .accumulate = target.accumulate || !first});
   }
 }
 
-void AddPartialProducts(const float* partials, int64_t count, int64_t size, float* c, Stream& stream) {
+void AddPartialProducts(const float* partials, int64_t count, int64_t size, float* c,
+                        Stream& stream) {
   ParallelRows(stream, size, count, [&](int64_t begin, int64_t end) {
     Vectorised([=] {
       for (int64_t p = 0; p < count; ++p) {
@@ -129,25 +141,30 @@ void CutDepth(const Product<T>& p, Stream& stream) {
   const int64_t size = p.m * p.n;
   const bool small = size <= kMaxPartial, as_stored = small && !p.split && std::is_same_v<T, float>;
   const int64_t most = small ? std::clamp<int64_t>(p.k / kMinChain, 1, kMaxChains) : 1;
-  const int64_t length = RoundUp((p.k + most - 1) / most, kDepthChunk), chains = (p.k + length - 1) / length;
-  const int64_t row_block = as_stored ? p.m : kChainRows, row_blocks = (p.m + row_block - 1) / row_block;
+  const int64_t length = RoundUp((p.k + most - 1) / most, kDepthChunk),
+                chains = (p.k + length - 1) / length;
+  const int64_t row_block = as_stored ? p.m : kChainRows,
+                row_blocks = (p.m + row_block - 1) / row_block;
   float* partials = Scratch<float>(ScratchSlot::CALLER, (chains - 1) * size);
   stream.pool().ParallelFor(chains * row_blocks, [&](int64_t task) {
     const int64_t number = task / row_blocks, first_row = task % row_blocks * row_block;
     const Chain chain{first_row, std::min(row_block, p.m - first_row), number * length,
                       std::min(p.k, (number + 1) * length)};
-    const ProductTarget target = number == 0 ? p.c : ProductTarget{.data = partials + (number - 1) * size};
+    const ProductTarget target =
+        number == 0 ? p.c : ProductTarget{.data = partials + (number - 1) * size};
     if (as_stored) return MultiplyAsStored(p, chain, target);
     if constexpr (std::is_same_v<T, float>) {
       if (p.split) return MultiplyInPieces(p, chain, target.Rows(first_row, p.n));
     }
     MultiplyInChunks(p, chain, target.Rows(first_row, p.n));
   });
-  if (chains > 1) AddPartialProducts(partials, chains - 1, size, static_cast<float*>(p.c.data), stream);
+  if (chains > 1)
+    AddPartialProducts(partials, chains - 1, size, static_cast<float*>(p.c.data), stream);
 }
 
 // Stores the dense `from` [m, columns] to columns [begin, begin + columns) of c [m, n].
-void StoreColumns(const ProductTarget& c, int64_t m, int64_t n, int64_t begin, int64_t columns, const void* from) {
+void StoreColumns(const ProductTarget& c, int64_t m, int64_t n, int64_t begin, int64_t columns,
+                  const void* from) {
   const size_t element = SizeOf(c.dtype);
   if (!c.accumulate) {
     for (int64_t r = 0; r < m; ++r) {
@@ -178,7 +195,8 @@ void CutColumns(const Product<T>& p, Stream& stream) {
     T* memory = Scratch<T>(ScratchSlot::TASK_A, PackedSize<T>(p.depth, columns, layout));
     void* c = Scratch<float>(ScratchSlot::TASK_B, p.m * columns);
     const float* bias = p.c.bias == nullptr ? nullptr : p.c.bias + begin;
-    MultiplyHere(p.a, p.m, Pack(slice, p.depth, layout, memory, stream), {.data = c, .dtype = p.c.dtype, .bias = bias});
+    MultiplyHere(p.a, p.m, Pack(slice, p.depth, layout, memory, stream),
+                 {.data = c, .dtype = p.c.dtype, .bias = bias});
     StoreColumns(p.c, p.m, p.n, begin, columns, c);
   });
 }
@@ -191,7 +209,8 @@ void CutColumnsInPieces(const Product<float>& p, Stream& stream) {
   ForSplitDepths(p.k, [&](int64_t d, int64_t depth) {
     stream.pool().ParallelFor((p.m + kTransposedRows - 1) / kTransposedRows, [&](int64_t task) {
       const int64_t first = task * kTransposedRows, count = std::min(kTransposedRows, p.m - first);
-      SplitOperand(SplitSide::A, rows.From(d, depth), first, count, depth, a + SplitSize(p.m, d) + SplitSize(first, depth));
+      SplitOperand(SplitSide::A, rows.From(d, depth), first, count, depth,
+                   a + SplitSize(p.m, d) + SplitSize(first, depth));
     });
   });
   stream.pool().ParallelFor((p.n + kSplitBlockColumns - 1) / kSplitBlockColumns, [&](int64_t task) {
@@ -201,7 +220,9 @@ void CutColumnsInPieces(const Product<float>& p, Stream& stream) {
       b.data += first * (p.transpose_b ? p.k : 1);
       b.n = std::min(kSplitBlockColumns, p.n - first);
       SplitProduct(p.m, a + SplitSize(p.m, d), b,
-                   {.c = static_cast<float*>(p.c.data) + first, .c_row = p.n, .bias = d > 0 || p.c.bias == nullptr ? nullptr : p.c.bias + first,
+                   {.c = static_cast<float*>(p.c.data) + first,
+                    .c_row = p.n,
+                    .bias = d > 0 || p.c.bias == nullptr ? nullptr : p.c.bias + first,
                     .accumulate = p.c.accumulate || d > 0});
     });
   });
@@ -230,7 +251,8 @@ void Multiply(const Product<T>& p, Stream& stream) {
       if (p.split) return CutColumnsInPieces(p, stream);
     }
     const bool little = p.m * p.n * p.k <= kMaxOneCall;
-    if (little && !p.transpose_b) return MultiplyHere(p.a, p.m, PackedMatrix<T>{p.b, p.k, p.n}, p.c);
+    if (little && !p.transpose_b)
+      return MultiplyHere(p.a, p.m, PackedMatrix<T>{p.b, p.k, p.n}, p.c);
     return p.n >= kManyColumns ? CutColumns(p, stream) : CutRows(p, stream);
   }
   const bool wide = p.m * p.n > kMaxPartial && p.n >= 4 * p.m;
@@ -245,14 +267,19 @@ void Multiply(const Product<T>& p, Stream& stream) {
 // True if the product is computed in pieces. Ignores the number of rows of an untransposed a, which
 // must not change any bits.
 bool IsSplit(const GemmArgs& args) {
-  const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
-  return args.a.dtype == DType::F32 && UsesSplitProducts(n, k) && (!args.transpose_a || m >= kMinSplitRows);
+  const int64_t m = args.c.shape[0], n = args.c.shape[1],
+                k = args.a.shape[args.transpose_a ? 0 : 1];
+  return args.a.dtype == DType::F32 && UsesSplitProducts(n, k) &&
+         (!args.transpose_a || m >= kMinSplitRows);
 }
 
 template <class T>
 void MultiplyArrays(const GemmArgs& args, const ProductTarget& c, Stream& stream) {
-  const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
-  Multiply<T>({args.a.as<T>(), args.b.as<T>(), m, n, k, args.transpose_a, args.transpose_b, c, k, IsSplit(args)}, stream);
+  const int64_t m = args.c.shape[0], n = args.c.shape[1],
+                k = args.a.shape[args.transpose_a ? 0 : 1];
+  Multiply<T>({args.a.as<T>(), args.b.as<T>(), m, n, k, args.transpose_a, args.transpose_b, c, k,
+               IsSplit(args)},
+              stream);
 }
 
 // BF16 on a processor without bf16 kernels: converts the operands to f32 and rounds at the end.
@@ -265,7 +292,8 @@ void MultiplyWidened(const GemmArgs& args, Stream& stream) {
   Cast(wide.a, args.a, stream);
   Cast(wide.b, args.b, stream);
   const float* bias = args.bias.empty() ? nullptr : args.bias.as<float>();
-  MultiplyArrays<float>(wide, {.data = wide.c.data, .bias = bias, .accumulate = args.accumulate}, stream);
+  MultiplyArrays<float>(wide, {.data = wide.c.data, .bias = bias, .accumulate = args.accumulate},
+                        stream);
   if (args.c.dtype == DType::BF16) Cast(args.c, wide.c, stream);
 }
 
@@ -285,7 +313,8 @@ void StoreEmptySums(const GemmArgs& args) {
 
 // The f64 reference: one loop nest; each sum in ascending k.
 void MultiplyReference(const GemmArgs& args, Stream& stream) {
-  const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
+  const int64_t m = args.c.shape[0], n = args.c.shape[1],
+                k = args.a.shape[args.transpose_a ? 0 : 1];
   const double *a = args.a.as<double>(), *b = args.b.as<double>();
   const double* bias = args.bias.empty() ? nullptr : args.bias.as<double>();
   double* c = args.c.as<double>();
@@ -309,24 +338,30 @@ void CheckArgs(const GemmArgs& args) {
   const ArrayView &a = args.a, &b = args.b, &c = args.c;
   TANDEM_CHECK(a.shape.num_dims() == 2 && b.shape.num_dims() == 2 && c.shape.num_dims() == 2);
   TANDEM_CHECK(a.is_dense() && b.is_dense() && c.is_dense());
-  TANDEM_CHECK(a.dtype == b.dtype && (c.dtype == a.dtype || (a.dtype == DType::BF16 && c.dtype == DType::F32)))
+  TANDEM_CHECK(a.dtype == b.dtype &&
+               (c.dtype == a.dtype || (a.dtype == DType::BF16 && c.dtype == DType::F32)))
       << NameOf(a.dtype) << " times " << NameOf(b.dtype) << " to " << NameOf(c.dtype);
   TANDEM_CHECK(!args.accumulate || c.dtype != DType::BF16);
   const int64_t m = c.shape[0], n = c.shape[1], k = a.shape[args.transpose_a ? 0 : 1];
   TANDEM_CHECK(a.shape[args.transpose_a ? 1 : 0] == m && b.shape[args.transpose_b ? 1 : 0] == k &&
                b.shape[args.transpose_b ? 0 : 1] == n)
-      << a.shape << (args.transpose_a ? "' " : " ") << b.shape << (args.transpose_b ? "' " : " ") << c.shape;
+      << a.shape << (args.transpose_a ? "' " : " ") << b.shape << (args.transpose_b ? "' " : " ")
+      << c.shape;
   if (args.bias.empty()) return;
-  TANDEM_CHECK(args.bias.is_dense() && args.bias.num_elements() == n) << args.bias.shape << " for " << c.shape;
-  TANDEM_CHECK(args.bias.dtype == c.dtype || (args.bias.dtype == DType::F32 && c.dtype == DType::BF16))
+  TANDEM_CHECK(args.bias.is_dense() && args.bias.num_elements() == n)
+      << args.bias.shape << " for " << c.shape;
+  TANDEM_CHECK(args.bias.dtype == c.dtype ||
+               (args.bias.dtype == DType::F32 && c.dtype == DType::BF16))
       << NameOf(args.bias.dtype) << " for " << NameOf(c.dtype);
 }
 
 KernelSpan SpanOf(const GemmArgs& args, Stream& stream) {
   const int64_t k = args.a.shape[args.transpose_a ? 0 : 1];
   const bool split = !stream.on_cuda() && IsSplit(args);
-  return KernelSpan(stream, SpanKind::GEMM, split ? "split_gemm" : "gemm", 2.0 * static_cast<double>(args.c.num_elements() * k),
-                    static_cast<double>(args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes()));
+  return KernelSpan(
+      stream, SpanKind::GEMM, split ? "split_gemm" : "gemm",
+      2.0 * static_cast<double>(args.c.num_elements() * k),
+      static_cast<double>(args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes()));
 }
 
 // oneDNN takes F32 biases only.
@@ -343,23 +378,29 @@ void MultiplyWithWidenedBias(const GemmArgs& args, Stream& stream) {
 void Gemm(const GemmArgs& args, Stream& stream) {
   CheckArgs(args);
   if (args.c.num_elements() == 0) return;
-  if (!stream.on_cuda() && !args.bias.empty() && args.bias.dtype == DType::BF16) return MultiplyWithWidenedBias(args, stream);
+  if (!stream.on_cuda() && !args.bias.empty() && args.bias.dtype == DType::BF16)
+    return MultiplyWithWidenedBias(args, stream);
   const KernelSpan span = SpanOf(args, stream);
   if (stream.on_cuda()) return cuda::Gemm(args, stream);
   if (args.a.dtype == DType::F64) return MultiplyReference(args, stream);
   if (args.a.num_elements() == 0) return StoreEmptySums(args);
-  const ProductTarget c{.data = args.c.data, .dtype = args.c.dtype,
-                        .bias = args.bias.empty() ? nullptr : args.bias.as<float>(), .accumulate = args.accumulate};
+  const ProductTarget c{.data = args.c.data,
+                        .dtype = args.c.dtype,
+                        .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
+                        .accumulate = args.accumulate};
   if (args.a.dtype == DType::F32) return MultiplyArrays<float>(args, c, stream);
   if (!MatmulTakesPanels(DType::BF16)) return MultiplyWidened(args, stream);
   MultiplyArrays<BFloat16>(args, c, stream);
 }
 
-void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation, Stream& stream) {
+void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation,
+                  Stream& stream) {
   CheckArgs(args);
   TANDEM_CHECK(!args.accumulate);
-  TANDEM_CHECK(activated.dtype == args.c.dtype && activated.shape == args.c.shape && activated.is_dense())
-      << NameOf(activated.dtype) << " " << activated.shape << " of " << NameOf(args.c.dtype) << " " << args.c.shape;
+  TANDEM_CHECK(activated.dtype == args.c.dtype && activated.shape == args.c.shape &&
+               activated.is_dense())
+      << NameOf(activated.dtype) << " " << activated.shape << " of " << NameOf(args.c.dtype) << " "
+      << args.c.shape;
   if (stream.on_cuda()) {
     const KernelSpan span = SpanOf(args, stream);
     return cuda::GemmActivate(args, activated, activation, stream);

@@ -3,12 +3,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/memory/kernel_span.h"
-#include "kernels/memory/storage.h"
 #include "kernels/cast.h"
+#include "kernels/cpu/matmul/packed_matmul.h"
 #include "kernels/cpu/vector/lanes.h"
 #include "kernels/cpu/vector/math.h"
-#include "kernels/cpu/matmul/packed_matmul.h"
 #include "kernels/cpu/vector/parallel.h"
 #include "kernels/cpu/vector/scratch.h"
 #include "kernels/cpu/vector/vectorise.h"
@@ -16,6 +14,8 @@
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/loss.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/memory/storage.h"
 
 // Rows are processed in chunks. A task of 128 rows computes logits and turns them into losses and
 // gradients. The task multiplies the gradients with W' at once, while they are in the cache: L2 up
@@ -42,9 +42,11 @@ class SharedSpan {
   ~SharedSpan() {
     if (tracer_ == nullptr) return;
     const int64_t end_ns = MonotonicNanoseconds();
-    const double products = static_cast<double>(product_ns_), losses = static_cast<double>(loss_ns_);
+    const double products = static_cast<double>(product_ns_),
+                 losses = static_cast<double>(loss_ns_);
     const double share = products + losses > 0 ? products / (products + losses) : 1;
-    const int64_t middle_ns = begin_ns_ + static_cast<int64_t>(share * static_cast<double>(end_ns - begin_ns_));
+    const int64_t middle_ns =
+        begin_ns_ + static_cast<int64_t>(share * static_cast<double>(end_ns - begin_ns_));
     tracer_->Add({products_, SpanKind::GEMM, 0, begin_ns_, middle_ns, flops_, 0});
     tracer_->Add({"linear_cross_entropy", SpanKind::LOSS, 0, middle_ns, end_ns, 0, bytes_});
   }
@@ -65,7 +67,8 @@ class SharedSpan {
   void Measure(std::atomic<int64_t>& sum, const Work& work) {
     const int64_t begin = tracer_ == nullptr ? 0 : MonotonicNanoseconds();
     work();
-    if (tracer_ != nullptr) sum.fetch_add(MonotonicNanoseconds() - begin, std::memory_order_relaxed);
+    if (tracer_ != nullptr)
+      sum.fetch_add(MonotonicNanoseconds() - begin, std::memory_order_relaxed);
   }
 
   Tracer* tracer_;
@@ -93,7 +96,8 @@ struct Blocks {
 // Returns the loss of row r and turns its logits into their gradient: exponentials in place, then
 // scaled into `grad`. `grad` may be empty or `logits` itself.
 template <class T>
-inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, const Blocks<T>& grad, int64_t grad_row) {
+inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, const Blocks<T>& grad,
+                     int64_t grad_row) {
   float max = -std::numeric_limits<float>::infinity();
   for (int64_t b = 0; b < logits.count(); ++b) {
     const float block_max = LaneMax(logits.width(b), logits.row(b, r));
@@ -105,7 +109,9 @@ inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, con
   for (int64_t b = 0; b < logits.count(); ++b) {
     float* x = logits.row(b, r);
     const int64_t n = logits.width(b);
-    const auto exponential = [=](int64_t i) { return x[i] = Exp2((x[i] - max) * static_cast<float>(kLog2E)); };
+    const auto exponential = [=](int64_t i) {
+      return x[i] = Exp2((x[i] - max) * static_cast<float>(kLog2E));
+    };
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
       // Prefetches the next row, whose maximum would otherwise wait for memory.
@@ -152,9 +158,11 @@ class LinearCrossEntropyRun {
         dim_(args.hidden.shape[1]),
         classes_(args.weight.shape[args.weight_is_table ? 0 : 1]),
         hidden_(args.hidden.as<T>()),
-        with_gradients_(!args.grad_hidden.empty() || !args.grad_weight.empty() || !args.grad_bias.empty()),
-        chunk_rows_(std::clamp(kMaxChunkBytes / static_cast<int64_t>(sizeof(T)) / classes_ / kTaskRows * kTaskRows, kTaskRows,
-                               std::clamp(RoundUp(rows_, kDepthQuantum), kTaskRows, kMaxChunkRows))) {}
+        with_gradients_(!args.grad_hidden.empty() || !args.grad_weight.empty() ||
+                        !args.grad_bias.empty()),
+        chunk_rows_(std::clamp(
+            kMaxChunkBytes / static_cast<int64_t>(sizeof(T)) / classes_ / kTaskRows * kTaskRows,
+            kTaskRows, std::clamp(RoundUp(rows_, kDepthQuantum), kTaskRows, kMaxChunkRows))) {}
 
   void Run() {
     TakeMemory();
@@ -168,10 +176,14 @@ class LinearCrossEntropyRun {
 
  private:
   static constexpr bool kF32 = std::is_same_v<T, float>;
-  static const char* NameOfProducts(bool split) { return split ? "split_linear_cross_entropy" : "linear_cross_entropy"; }
+  static const char* NameOfProducts(bool split) {
+    return split ? "split_linear_cross_entropy" : "linear_cross_entropy";
+  }
 
   int64_t num_blocks() const { return (classes_ + kBlockColumns - 1) / kBlockColumns; }
-  int64_t width(int64_t block) const { return std::min(kBlockColumns, classes_ - block * kBlockColumns); }
+  int64_t width(int64_t block) const {
+    return std::min(kBlockColumns, classes_ - block * kBlockColumns);
+  }
   // The gradients of a chunk's logits.
   Blocks<T> Grads() const { return {grads_, chunk_rows_, classes_}; }
 
@@ -182,7 +194,8 @@ class LinearCrossEntropyRun {
     backward_size_ = args_.grad_hidden.empty() ? 0 : PackedSize<T>(kBlockColumns, dim_, layout_);
     const int64_t weights = num_blocks() * (forward_size_ + backward_size_);
     const int64_t grads = with_gradients_ ? Grads().size() : 0;
-    const int64_t transposed = args_.grad_weight.empty() ? 0 : PackedSize<T>(chunk_rows_, dim_, layout_);
+    const int64_t transposed =
+        args_.grad_weight.empty() ? 0 : PackedSize<T>(chunk_rows_, dim_, layout_);
     memory_ = Scratch<T>(ScratchSlot::CALLER, weights + grads + transposed);
     grads_ = with_gradients_ ? memory_ + weights : nullptr;
     hidden_columns_ = memory_ + weights + grads;
@@ -195,19 +208,23 @@ class LinearCrossEntropyRun {
     const T* weight = args_.weight.as<T>();
     const bool table = args_.weight_is_table;
     stream_.pool().ParallelFor(num_blocks(), [&](int64_t block) {
-      const int64_t first = block * kBlockColumns, columns = width(block), stride = table ? dim_ : classes_;
+      const int64_t first = block * kBlockColumns, columns = width(block),
+                    stride = table ? dim_ : classes_;
       const T* data = weight + first * (table ? dim_ : 1);
       T* memory = memory_ + block * forward_size_;
-      forward_[static_cast<size_t>(block)] = Pack<T>({data, dim_, columns, stride, table}, dim_, layout_, memory, stream_);
+      forward_[static_cast<size_t>(block)] =
+          Pack<T>({data, dim_, columns, stride, table}, dim_, layout_, memory, stream_);
       if (args_.grad_hidden.empty()) return;
       memory = memory_ + num_blocks() * forward_size_ + block * backward_size_;
-      backward_[static_cast<size_t>(block)] = Pack<T>({data, columns, dim_, stride, !table}, columns, layout_, memory, stream_);
+      backward_[static_cast<size_t>(block)] =
+          Pack<T>({data, columns, dim_, stride, !table}, columns, layout_, memory, stream_);
     });
   }
 
   void LossesAndHiddenGradient(int64_t chunk_begin, int64_t chunk_rows) {
     const double elements = static_cast<double>(chunk_rows * classes_);
-    SharedSpan span(stream_.tracer(), NameOfProducts(split_), (args_.grad_hidden.empty() ? 2.0 : 4.0) * elements * static_cast<double>(dim_),
+    SharedSpan span(stream_.tracer(), NameOfProducts(split_),
+                    (args_.grad_hidden.empty() ? 2.0 : 4.0) * elements * static_cast<double>(dim_),
                     elements * (sizeof(float) + (with_gradients_ ? sizeof(T) : 0)));
     const Blocks<T> grad = Grads();
     stream_.pool().ParallelFor((chunk_rows + kTaskRows - 1) / kTaskRows, [&](int64_t task) {
@@ -220,47 +237,58 @@ class LinearCrossEntropyRun {
       if (logits.data == nullptr) logits.data = Scratch<float>(ScratchSlot::TASK_A, logits.size());
       span.Product([&] { Logits(chunk_begin + first, rows, logits, first_logits); });
       span.Loss([&] { Losses(chunk_begin + first, rows, logits, first_logits, grad, first); });
-      if (!args_.grad_hidden.empty()) span.Product([&] { HiddenGradient(chunk_begin + first, rows, grad, first); });
+      if (!args_.grad_hidden.empty())
+        span.Product([&] { HiddenGradient(chunk_begin + first, rows, grad, first); });
     });
   }
 
-  void Logits(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits) const {
+  void Logits(int64_t first, int64_t rows, const Blocks<float>& logits,
+              int64_t first_logits) const {
     const float* bias = args_.bias.empty() ? nullptr : args_.bias.as<float>();
     if constexpr (kF32) {
       if (split_) return LogitsOfPieces(first, rows, logits, first_logits, bias);
     }
     for (int64_t b = 0; b < num_blocks(); ++b) {
       MultiplyRowsHere(hidden_ + first * dim_, rows, forward_[static_cast<size_t>(b)],
-                       {.data = logits.row(b, first_logits), .bias = bias == nullptr ? nullptr : bias + b * kBlockColumns});
+                       {.data = logits.row(b, first_logits),
+                        .bias = bias == nullptr ? nullptr : bias + b * kBlockColumns});
     }
   }
 
   // Makes the rows' pieces once for all blocks.
-  void LogitsOfPieces(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits, const float* bias) const {
+  void LogitsOfPieces(int64_t first, int64_t rows, const Blocks<float>& logits,
+                      int64_t first_logits, const float* bias) const {
     BFloat16* pieces = Scratch<BFloat16>(ScratchSlot::LIBRARY, SplitSize(rows, dim_));
-    SplitOperand(SplitSide::A, {args_.hidden.as<float>(), dim_, rows_, dim_, /*transposed=*/true}, first, rows, dim_, pieces);
+    SplitOperand(SplitSide::A, {args_.hidden.as<float>(), dim_, rows_, dim_, /*transposed=*/true},
+                 first, rows, dim_, pieces);
     for (int64_t b = 0; b < num_blocks(); ++b) {
-      SplitProduct(rows, width(b), dim_, pieces, reinterpret_cast<const BFloat16*>(forward_[static_cast<size_t>(b)].data),
+      SplitProduct(rows, width(b), dim_, pieces,
+                   reinterpret_cast<const BFloat16*>(forward_[static_cast<size_t>(b)].data),
                    SplitSize(kSplitUnit, dim_),
-                   {.c = logits.row(b, first_logits), .c_row = width(b), .bias = bias == nullptr ? nullptr : bias + b * kBlockColumns});
+                   {.c = logits.row(b, first_logits),
+                    .c_row = width(b),
+                    .bias = bias == nullptr ? nullptr : bias + b * kBlockColumns});
     }
   }
 
-  void Losses(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits, const Blocks<T>& grad,
-              int64_t first_grad) const {
+  void Losses(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits,
+              const Blocks<T>& grad, int64_t first_grad) const {
     const int64_t* target = args_.target.as<int64_t>() + first;
     float* loss = args_.loss.as<float>() + first;
     Vectorised([&] {
-      for (int64_t r = 0; r < rows; ++r) loss[r] = LossRow(logits, first_logits + r, target[r], grad, first_grad + r);
+      for (int64_t r = 0; r < rows; ++r)
+        loss[r] = LossRow(logits, first_logits + r, target[r], grad, first_grad + r);
     });
   }
 
-  void HiddenGradient(int64_t first, int64_t rows, const Blocks<T>& grad, int64_t first_grad) const {
+  void HiddenGradient(int64_t first, int64_t rows, const Blocks<T>& grad,
+                      int64_t first_grad) const {
     const bool rounded = args_.grad_hidden.dtype == DType::BF16;
-    float* sums = rounded ? Scratch<float>(ScratchSlot::TASK_A, rows * dim_) : args_.grad_hidden.as<float>() + first * dim_;
+    float* sums = rounded ? Scratch<float>(ScratchSlot::TASK_A, rows * dim_)
+                          : args_.grad_hidden.as<float>() + first * dim_;
     for (int64_t b = 0; b < num_blocks(); ++b) {
-      MultiplyRowsHere(static_cast<const T*>(grad.row(b, first_grad)), rows, backward_[static_cast<size_t>(b)],
-                       {.data = sums, .accumulate = b > 0});
+      MultiplyRowsHere(static_cast<const T*>(grad.row(b, first_grad)), rows,
+                       backward_[static_cast<size_t>(b)], {.data = sums, .accumulate = b > 0});
     }
     if (!rounded) return;
     BFloat16* to = args_.grad_hidden.as<BFloat16>() + first * dim_;
@@ -286,7 +314,8 @@ class LinearCrossEntropyRun {
         AddColumnSums(grad, rows, columns, sums);
       }
       if (!with_weight) return;
-      float* sums = Scratch<float>(ScratchSlot::TASK_B, dim_ * RoundUp(columns, kPanelDepth<float>));
+      float* sums =
+          Scratch<float>(ScratchSlot::TASK_B, dim_ * RoundUp(columns, kPanelDepth<float>));
       if constexpr (kF32) {
         if (weight_split_) {
           MultiplyInPieces(grad, rows, columns, sums);
@@ -296,7 +325,8 @@ class LinearCrossEntropyRun {
       std::fill_n(grad + rows * columns, (RoundUp(rows, kDepthQuantum) - rows) * columns, T{});
       for (int64_t d = 0; d < rows; d += kDepthChunk) {
         const int64_t depth = RoundUp(std::min(kDepthChunk, rows - d), kDepthQuantum);
-        MultiplyHere(hidden_columns_ + d * dim_, dim_, PackedMatrix<T>{grad + d * columns, depth, columns},
+        MultiplyHere(hidden_columns_ + d * dim_, dim_,
+                     PackedMatrix<T>{grad + d * columns, depth, columns},
                      {.data = sums, .accumulate = d > 0});
       }
       AddWeightGradient(sums, block, begin > 0);
@@ -308,7 +338,8 @@ class LinearCrossEntropyRun {
     const BFloat16* pieces = reinterpret_cast<const BFloat16*>(hidden_columns_);
     for (int64_t d = 0; d < rows; d += kDepthChunk) {
       const int64_t depth = std::min(kDepthChunk, rows - d);
-      SplitProduct(dim_, pieces + SplitSize(dim_, d), {grad + d * columns, depth, columns, columns, /*transposed=*/false},
+      SplitProduct(dim_, pieces + SplitSize(dim_, d),
+                   {grad + d * columns, depth, columns, columns, /*transposed=*/false},
                    {.c = sums, .c_row = columns, .accumulate = d > 0});
     }
   }
@@ -316,19 +347,23 @@ class LinearCrossEntropyRun {
   // Transposes the chunk's hidden states to [depth chunk][dim][depth], or makes pieces of `dim`
   // rows per depth chunk.
   void TransposeHidden(int64_t begin, int64_t rows) {
-    const int64_t parts = (dim_ + kPackedRows - 1) / kPackedRows, chunks = (rows + kDepthChunk - 1) / kDepthChunk;
+    const int64_t parts = (dim_ + kPackedRows - 1) / kPackedRows,
+                  chunks = (rows + kDepthChunk - 1) / kDepthChunk;
     stream_.pool().ParallelFor(parts * chunks, [&](int64_t task) {
       const int64_t d = task / parts * kDepthChunk, first = task % parts * kPackedRows;
       const int64_t given = std::min(kDepthChunk, rows - d), depth = RoundUp(given, kDepthQuantum);
       if constexpr (kF32) {
         if (weight_split_) {
-          BFloat16* pieces = reinterpret_cast<BFloat16*>(hidden_columns_) + SplitSize(dim_, d) + SplitSize(first, given);
-          SplitOperand(SplitSide::A, {hidden_ + (begin + d) * dim_, given, dim_, dim_, /*transposed=*/false}, first,
-                       std::min(kPackedRows, dim_ - first), given, pieces);
+          BFloat16* pieces = reinterpret_cast<BFloat16*>(hidden_columns_) + SplitSize(dim_, d) +
+                             SplitSize(first, given);
+          SplitOperand(SplitSide::A,
+                       {hidden_ + (begin + d) * dim_, given, dim_, dim_, /*transposed=*/false},
+                       first, std::min(kPackedRows, dim_ - first), given, pieces);
           return;
         }
       }
-      PackRows(hidden_ + (begin + d) * dim_, dim_, given, first, std::min(kPackedRows, dim_ - first), depth,
+      PackRows(hidden_ + (begin + d) * dim_, dim_, given, first,
+               std::min(kPackedRows, dim_ - first), depth,
                hidden_columns_ + d * dim_ + first * depth);
     });
   }
@@ -369,7 +404,8 @@ class LinearCrossEntropyRun {
   const int64_t chunk_rows_;
   // Multiply in pieces (split_matmul.h). The weight's gradient, whose depths are rows, only if
   // there are enough rows.
-  const bool split_ = kF32 && UsesSplitProducts(classes_, dim_) && UsesSplitProducts(dim_, classes_);
+  const bool split_ =
+      kF32 && UsesSplitProducts(classes_, dim_) && UsesSplitProducts(dim_, classes_);
   const bool weight_split_ = split_ && UsesSplitProducts(dim_, rows_);
   const PackedLayout layout_ = LayoutOf<T>(split_);
   int64_t forward_size_ = 0, backward_size_ = 0;  // for one packed block
@@ -379,17 +415,31 @@ class LinearCrossEntropyRun {
 
 // The f64 reference: one product, one loss, two products.
 void LinearCrossEntropyReference(const LinearCrossEntropyArgs& args, Stream& stream) {
-  const int64_t rows = args.hidden.shape[0], classes = args.weight.shape[args.weight_is_table ? 0 : 1];
+  const int64_t rows = args.hidden.shape[0],
+                classes = args.weight.shape[args.weight_is_table ? 0 : 1];
   std::vector<double> memory(rows * classes), ones(rows, 1.0);
   const ArrayView logits = DenseView(memory.data(), {rows, classes});
-  Gemm({.a = args.hidden, .b = args.weight, .c = logits, .transpose_b = args.weight_is_table, .bias = args.bias}, stream);
-  CrossEntropy({.logits = logits, .target = args.target, .loss = args.loss, .grad = logits}, stream);
+  Gemm({.a = args.hidden,
+        .b = args.weight,
+        .c = logits,
+        .transpose_b = args.weight_is_table,
+        .bias = args.bias},
+       stream);
+  CrossEntropy({.logits = logits, .target = args.target, .loss = args.loss, .grad = logits},
+               stream);
   if (!args.grad_hidden.empty()) {
-    Gemm({.a = logits, .b = args.weight, .c = args.grad_hidden, .transpose_b = !args.weight_is_table}, stream);
+    Gemm({.a = logits,
+          .b = args.weight,
+          .c = args.grad_hidden,
+          .transpose_b = !args.weight_is_table},
+         stream);
   }
   if (!args.grad_weight.empty()) {
     const bool table = args.weight_is_table;
-    Gemm({.a = table ? logits : args.hidden, .b = table ? args.hidden : logits, .c = args.grad_weight, .transpose_a = true},
+    Gemm({.a = table ? logits : args.hidden,
+          .b = table ? args.hidden : logits,
+          .c = args.grad_weight,
+          .transpose_a = true},
          stream);
   }
   if (!args.grad_bias.empty()) {
@@ -422,13 +472,16 @@ void CheckArray(const ArrayView& view, const Shape& shape, DType dtype, bool req
 
 void CheckArgs(const LinearCrossEntropyArgs& args) {
   TANDEM_CHECK(args.hidden.shape.num_dims() == 2 && args.weight.shape.num_dims() == 2);
-  const int64_t rows = args.hidden.shape[0], dim = args.hidden.shape[1], classes = args.weight.shape[args.weight_is_table ? 0 : 1];
+  const int64_t rows = args.hidden.shape[0], dim = args.hidden.shape[1],
+                classes = args.weight.shape[args.weight_is_table ? 0 : 1];
   const DType dtype = args.hidden.dtype, sums = dtype == DType::F64 ? DType::F64 : DType::F32;
   CheckArray(args.hidden, {rows, dim}, dtype, true);
-  CheckArray(args.weight, args.weight_is_table ? Shape{classes, dim} : Shape{dim, classes}, dtype, true);
+  CheckArray(args.weight, args.weight_is_table ? Shape{classes, dim} : Shape{dim, classes}, dtype,
+             true);
   CheckArray(args.bias, {classes}, sums, false);
   CheckArray(args.loss, {rows}, sums, true);
-  CheckArray(args.grad_hidden, {rows, dim}, args.grad_hidden.dtype == DType::F32 ? sums : dtype, false);
+  CheckArray(args.grad_hidden, {rows, dim}, args.grad_hidden.dtype == DType::F32 ? sums : dtype,
+             false);
   CheckArray(args.grad_weight, args.weight.shape, sums, false);
   CheckArray(args.grad_bias, {classes}, sums, false);
   TANDEM_CHECK_GE(dim, 1);
@@ -439,7 +492,8 @@ void CheckTargets(const LinearCrossEntropyArgs& args) {
   const int64_t classes = args.weight.shape[args.weight_is_table ? 0 : 1];
   const int64_t* target = args.target.as<int64_t>();
   for (int64_t r = 0; r < args.target.num_elements(); ++r) {
-    TANDEM_CHECK(target[r] >= 0 && target[r] < classes) << "target " << target[r] << " of row " << r << ", classes " << classes;
+    TANDEM_CHECK(target[r] >= 0 && target[r] < classes)
+        << "target " << target[r] << " of row " << r << ", classes " << classes;
   }
 }
 

@@ -1,13 +1,13 @@
 #include "kernels/loss.h"
 
-#include "kernels/memory/kernel_span.h"
-#include "kernels/memory/storage.h"
 #include "kernels/cpu/vector/lanes.h"
 #include "kernels/cpu/vector/math.h"
 #include "kernels/cpu/vector/parallel.h"
 #include "kernels/cpu/vector/scratch.h"
 #include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/memory/storage.h"
 
 namespace tandem::kernels {
 
@@ -36,7 +36,8 @@ inline Compute<T> ExpAndSum(int64_t n, const T* x, Compute<T> max, Compute<T>* e
 
 // Returns the row's loss. `exps` [n] is working memory. `grad` may be x, or null.
 template <class T>
-inline Compute<T> CrossEntropyRow(int64_t n, const T* x, int64_t target, T* grad, Compute<T>* exps) {
+inline Compute<T> CrossEntropyRow(int64_t n, const T* x, int64_t target, T* grad,
+                                  Compute<T>* exps) {
   using C = Compute<T>;
   const C target_logit = Load(x[target]);
   const C max = LaneMaxOf<C>(n, [=](int64_t i) { return Load(x[i]); });
@@ -54,18 +55,20 @@ inline Compute<T> CrossEntropyRow(int64_t n, const T* x, int64_t target, T* grad
 
 void CrossEntropy(const CrossEntropyArgs& args, Stream& stream) {
   const int64_t rows = args.logits.shape.num_rows(), columns = args.logits.shape[-1];
-  TANDEM_CHECK(args.logits.is_dense() && args.target.is_dense() && args.loss.is_dense() && args.grad.is_dense())
+  TANDEM_CHECK(args.logits.is_dense() && args.target.is_dense() && args.loss.is_dense() &&
+               args.grad.is_dense())
       << args.logits.shape;
   TANDEM_CHECK_EQ(args.target.num_elements(), rows);
   TANDEM_CHECK_EQ(args.loss.num_elements(), rows);
   TANDEM_CHECK(args.grad.empty() || args.grad.num_elements() == rows * columns) << args.grad.shape;
   const KernelSpan span(stream, SpanKind::LOSS, "cross_entropy", 0,
-                        static_cast<double>(args.logits.num_bytes() + args.target.num_bytes() + args.loss.num_bytes() +
-                                           args.grad.num_bytes()));
+                        static_cast<double>(args.logits.num_bytes() + args.target.num_bytes() +
+                                            args.loss.num_bytes() + args.grad.num_bytes()));
   if (stream.on_cuda()) return cuda::CrossEntropy(args, stream);
   const int64_t* target = args.target.as<int64_t>();
   for (int64_t r = 0; r < rows; ++r) {
-    TANDEM_CHECK(target[r] >= 0 && target[r] < columns) << "target " << target[r] << " of row " << r << ", classes " << columns;
+    TANDEM_CHECK(target[r] >= 0 && target[r] < columns)
+        << "target " << target[r] << " of row " << r << ", classes " << columns;
   }
   WithStorageType(args.logits.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -86,14 +89,15 @@ void CrossEntropy(const CrossEntropyArgs& args, Stream& stream) {
 
 void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
   const int64_t n = args.logits.num_elements();
-  TANDEM_CHECK(args.logits.is_dense() && args.label.is_dense() && args.loss.is_dense() && args.grad.is_dense())
+  TANDEM_CHECK(args.logits.is_dense() && args.label.is_dense() && args.loss.is_dense() &&
+               args.grad.is_dense())
       << args.logits.shape;
   TANDEM_CHECK_EQ(args.label.num_elements(), n);
   TANDEM_CHECK_EQ(args.loss.num_elements(), n);
   TANDEM_CHECK(args.grad.empty() || args.grad.num_elements() == n) << args.grad.shape;
   const KernelSpan span(stream, SpanKind::LOSS, "binary_cross_entropy", 0,
-                        static_cast<double>(args.logits.num_bytes() + args.label.num_bytes() + args.loss.num_bytes() +
-                                           args.grad.num_bytes()));
+                        static_cast<double>(args.logits.num_bytes() + args.label.num_bytes() +
+                                            args.loss.num_bytes() + args.grad.num_bytes()));
   if (stream.on_cuda()) return cuda::BinaryCrossEntropy(args, stream);
   WithFloatType(args.logits.dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/memory/buffer.h"
-#include "kernels/memory/kernel_span.h"
-#include "kernels/memory/storage.h"
 #include "kernels/cast.h"
 #include "kernels/cpu/vector/column_partials.h"
 #include "kernels/cpu/vector/lanes.h"
@@ -16,6 +13,9 @@
 #include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/elementwise.h"
+#include "kernels/memory/buffer.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/memory/storage.h"
 
 // Rows are processed in groups of up to kLanes that stay in L1. Each statistic takes one pass over
 // the group and folds the sums of its rows together; a last pass writes. So memory is read once and
@@ -57,14 +57,18 @@ const T* Affine(const ArrayView& view, int64_t count, T absent, T* room) {
 // Rows of a group. The memory that a group reads and writes, and that the next group reads, fits in
 // L1.
 constexpr int64_t kGroupElements = 2048;
-int64_t GroupRows(int64_t columns) { return std::clamp<int64_t>(kGroupElements / std::max<int64_t>(1, columns), 1, kLanes); }
+int64_t GroupRows(int64_t columns) {
+  return std::clamp<int64_t>(kGroupElements / std::max<int64_t>(1, columns), 1, kLanes);
+}
 
 // The lane sums of kLanes rows (lanes.h), folded side by side. Rows from `rows` on are 0.
 template <class T>
 struct GroupSums {
   alignas(64) T lanes[kTileElements];
 
-  explicit GroupSums(int64_t rows) { std::fill(lanes + rows * kLanes, lanes + kTileElements, T(0)); }
+  explicit GroupSums(int64_t rows) {
+    std::fill(lanes + rows * kLanes, lanes + kTileElements, T(0));
+  }
   void Set(int64_t row, const T* sum) {
     for (int l = 0; l < kLanes; ++l) lanes[row * kLanes + l] = sum[l];
   }
@@ -96,15 +100,20 @@ inline void ForwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows,
   T mean[kLanes], inverse[kLanes];
   for (int l = 0; l < kLanes; ++l) mean[l] = T(0);
   if (a.mean != nullptr) {
-    RowSums(rows, n, [=](int64_t r, int64_t i) { return Load(x[r * n + i]); }, mean, [](int64_t) {});
+    RowSums(
+        rows, n, [=](int64_t r, int64_t i) { return Load(x[r * n + i]); }, mean, [](int64_t) {});
     for (int l = 0; l < kLanes; ++l) mean[l] /= static_cast<T>(n);
     for (int64_t r = 0; r < rows; ++r) a.mean[first + r] = mean[r];
   }
-  RowSums(rows, n, [=, &mean](int64_t r, int64_t i) {
-    const T centred = Load(x[r * n + i]) - mean[r];
-    return centred * centred;
-  }, inverse, [&](int64_t r) { Fetch<1>(a.output + (first + r) * n, n); });
-  for (int l = 0; l < kLanes; ++l) inverse[l] = T(1) / Sqrt(inverse[l] / static_cast<T>(n) + epsilon);
+  RowSums(
+      rows, n,
+      [=, &mean](int64_t r, int64_t i) {
+        const T centred = Load(x[r * n + i]) - mean[r];
+        return centred * centred;
+      },
+      inverse, [&](int64_t r) { Fetch<1>(a.output + (first + r) * n, n); });
+  for (int l = 0; l < kLanes; ++l)
+    inverse[l] = T(1) / Sqrt(inverse[l] / static_cast<T>(n) + epsilon);
   for (int64_t r = 0; r < rows; ++r) {
     const T m = mean[r], scale = inverse[r];
     const S* from = x + r * n;
@@ -113,27 +122,29 @@ inline void ForwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows,
     a.inverse[first + r] = scale;
     Fetch<0>(from + rows * n, n);
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) to[i] = Store<O>((Load(from[i]) - m) * scale * gamma[i] + beta[i]);
+    for (int64_t i = 0; i < n; ++i)
+      to[i] = Store<O>((Load(from[i]) - m) * scale * gamma[i] + beta[i]);
   }
 }
 
 template <class S, class O>
 void Forward(const NormArrays<S, O>& a, double epsilon, Stream& stream) {
   const int64_t group = GroupRows(a.columns);
-  ParallelRows(stream, (a.rows + group - 1) / group, 3 * group * a.columns, [&](int64_t begin, int64_t end) {
-    Vectorised([&] {
-      for (int64_t r = begin * group; r < std::min(a.rows, end * group); r += group) {
-        ForwardGroup(a, r, std::min(group, a.rows - r), static_cast<Compute<S>>(epsilon));
-      }
-    });
-  });
+  ParallelRows(
+      stream, (a.rows + group - 1) / group, 3 * group * a.columns, [&](int64_t begin, int64_t end) {
+        Vectorised([&] {
+          for (int64_t r = begin * group; r < std::min(a.rows, end * group); r += group) {
+            ForwardGroup(a, r, std::min(group, a.rows - r), static_cast<Compute<S>>(epsilon));
+          }
+        });
+      });
 }
 
 // One row of BackwardGroup's first pass: adds grad h and grad to the column sums, and returns the
 // lane sums of g and g h.
 template <class S, class T>
-inline void AddGradientRow(const S* x, const T* grad, const T* gamma, int64_t n, T mean, T inverse, T* __restrict__ partial,
-                           T* __restrict__ sum_g, T* __restrict__ sum_gh) {
+inline void AddGradientRow(const S* x, const T* grad, const T* gamma, int64_t n, T mean, T inverse,
+                           T* __restrict__ partial, T* __restrict__ sum_g, T* __restrict__ sum_gh) {
   T lane_g[kLanes], lane_gh[kLanes];
   for (int l = 0; l < kLanes; ++l) lane_g[l] = T(0);
   for (int l = 0; l < kLanes; ++l) lane_gh[l] = T(0);
@@ -159,7 +170,8 @@ inline void AddGradientRow(const S* x, const T* grad, const T* gamma, int64_t n,
 // `partial` [2 columns] collects the rows' grad_output h and grad_output. `room` holds the group's
 // grad_output as T.
 template <class S, class O, class T = Compute<S>>
-inline void BackwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows, T* room, T* partial) {
+inline void BackwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows, T* room,
+                          T* partial) {
   const int64_t n = a.columns;
   const S* x = a.x + first * n;
   const T* grad;
@@ -177,12 +189,13 @@ inline void BackwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows
     Fetch<0>(x + (rows + r) * n, n);
     Fetch<0>(a.grad_output + (first + rows + r) * n, n);
     Fetch<1>(a.grad_input + (first + r) * n, n);
-    AddGradientRow(x + r * n, grad + r * n, a.gamma, n, mean[r], a.inverse[first + r], partial, sums_g.lanes + r * kLanes,
-                   sums_gh.lanes + r * kLanes);
+    AddGradientRow(x + r * n, grad + r * n, a.gamma, n, mean[r], a.inverse[first + r], partial,
+                   sums_g.lanes + r * kLanes, sums_gh.lanes + r * kLanes);
   }
   FoldRows(sums_g.lanes, mean_g);
   FoldRows(sums_gh.lanes, mean_gh);
-  for (int l = 0; l < kLanes; ++l) mean_g[l] = a.mean != nullptr ? mean_g[l] / static_cast<T>(n) : T(0);
+  for (int l = 0; l < kLanes; ++l)
+    mean_g[l] = a.mean != nullptr ? mean_g[l] / static_cast<T>(n) : T(0);
   for (int l = 0; l < kLanes; ++l) mean_gh[l] /= static_cast<T>(n);
   for (int64_t r = 0; r < rows; ++r) {
     const T m = mean[r], inverse = a.inverse[first + r], shift = mean_g[r], slope = mean_gh[r];
@@ -208,13 +221,16 @@ template <class S, class O, class T = Compute<S>>
 void Backward(const NormArrays<S, O>& a, T* partials, T* grad_gamma, T* grad_beta, Stream& stream) {
   const int64_t columns = 2 * a.columns;
   T* rooms = partials + (a.rows / kPartialRows + 1) * columns;
-  const int64_t num_blocks =
-      RowBlockPartials<T>(a.rows, columns, stream, partials, [&](int64_t begin, int64_t end, T* partial) {
+  const int64_t num_blocks = RowBlockPartials<T>(
+      a.rows, columns, stream, partials, [&](int64_t begin, int64_t end, T* partial) {
         T* room = rooms + begin / kPartialRows * kLanes * a.columns;
-        for (int64_t r = begin; r < end; r += kLanes) BackwardGroup(a, r, std::min<int64_t>(kLanes, end - r), room, partial);
+        for (int64_t r = begin; r < end; r += kLanes)
+          BackwardGroup(a, r, std::min<int64_t>(kLanes, end - r), room, partial);
       });
-  if (grad_gamma != nullptr) AddPartials(num_blocks, columns, partials, 0, a.columns, grad_gamma, false);
-  if (grad_beta != nullptr) AddPartials(num_blocks, columns, partials, a.columns, a.columns, grad_beta, false);
+  if (grad_gamma != nullptr)
+    AddPartials(num_blocks, columns, partials, 0, a.columns, grad_gamma, false);
+  if (grad_beta != nullptr)
+    AddPartials(num_blocks, columns, partials, a.columns, a.columns, grad_beta, false);
 }
 
 // Calls body(S{}, O{}) with the storage types of x and of the output (or its gradient).
@@ -230,8 +246,9 @@ double BytesOf(const ArrayView& a, const ArrayView& b, const ArrayView& c = {}) 
 }
 
 // `mean` is an empty view for RMS norm.
-void NormForward(const ArrayView& x, const ArrayView& gamma, const ArrayView& beta, const ArrayView& output, const ArrayView& mean,
-                 const ArrayView& inverse, double epsilon, Stream& stream) {
+void NormForward(const ArrayView& x, const ArrayView& gamma, const ArrayView& beta,
+                 const ArrayView& output, const ArrayView& mean, const ArrayView& inverse,
+                 double epsilon, Stream& stream) {
   WithNormTypes(x.dtype, output.dtype, [&](auto s, auto o) {
     using S = decltype(s);
     using T = Compute<S>;
@@ -277,7 +294,8 @@ void CheckLike(const ArrayView& view, const ArrayView& x, DType dtype) {
 void CheckDropout(const ResidualDropout& dropout, const ArrayView& x) {
   TANDEM_CHECK(dropout.probability >= 0 && dropout.probability < 1) << dropout.probability;
   if (dropout.probability == 0) return;
-  TANDEM_CHECK(dropout.row_index.dtype == DType::I64 && dropout.row_index.is_dense()) << NameOf(dropout.row_index.dtype);
+  TANDEM_CHECK(dropout.row_index.dtype == DType::I64 && dropout.row_index.is_dense())
+      << NameOf(dropout.row_index.dtype);
   TANDEM_CHECK_EQ(dropout.row_index.num_elements(), x.shape.num_rows());
 }
 
@@ -288,7 +306,8 @@ void CheckResidual(const ResidualForward& residual, const ArrayView& x, const Ar
   CheckDropout(residual.dropout, x);
 }
 
-void CheckResidual(const ResidualBackward& residual, const ArrayView& x, const ArrayView& grad_output) {
+void CheckResidual(const ResidualBackward& residual, const ArrayView& x,
+                   const ArrayView& grad_output) {
   if (!residual.grad_sum.empty()) CheckLike(residual.grad_sum, x, x.dtype);
   if (residual.grad_y.empty()) return;
   CheckLike(residual.grad_y, x, grad_output.dtype);
@@ -298,10 +317,13 @@ void CheckResidual(const ResidualBackward& residual, const ArrayView& x, const A
 // The residual's bytes of one fused kernel on a device. On a CPU these passes have spans of their
 // own.
 double BytesOf(const ResidualForward& residual, const Stream& stream) {
-  return stream.on_cuda() ? static_cast<double>(residual.y.num_bytes() + residual.sum.num_bytes()) : 0;
+  return stream.on_cuda() ? static_cast<double>(residual.y.num_bytes() + residual.sum.num_bytes())
+                          : 0;
 }
 double BytesOf(const ResidualBackward& residual, const Stream& stream) {
-  return stream.on_cuda() ? static_cast<double>(residual.grad_sum.num_bytes() + residual.grad_y.num_bytes()) : 0;
+  return stream.on_cuda()
+             ? static_cast<double>(residual.grad_sum.num_bytes() + residual.grad_y.num_bytes())
+             : 0;
 }
 
 // Returns the array to normalise: x, or the residual's sum, which this function forms.
@@ -317,22 +339,30 @@ ArrayView FormSum(const ArrayView& x, const ResidualForward& residual, Stream& s
       memory = Buffer::Allocate(y.num_bytes());
       dropped = ArrayView(memory->data(), y.dtype, y.shape);
     }
-    Dropout({.x = y, .output = dropped, .row_index = dropout.row_index, .probability = dropout.probability, .key = dropout.key,
-             .step = dropout.step, .mask = dropout.mask},
+    Dropout({.x = y,
+             .output = dropped,
+             .row_index = dropout.row_index,
+             .probability = dropout.probability,
+             .key = dropout.key,
+             .step = dropout.step,
+             .mask = dropout.mask},
             stream);
   }
   Add(sum, x, dropped, stream);
   return sum;
 }
 
-void FinishGradients(const ArrayView& grad_input, const ResidualBackward& residual, Stream& stream) {
+void FinishGradients(const ArrayView& grad_input, const ResidualBackward& residual,
+                     Stream& stream) {
   const auto& [grad_sum, grad_y, dropout] = residual;
   if (!grad_sum.empty()) Add(grad_input, grad_sum, grad_input, stream);
   if (grad_y.empty()) return;
   const bool cast = grad_y.dtype != grad_input.dtype;
   if (cast) Cast(grad_y, grad_input, stream);
   if (dropout.probability > 0) {
-    DropoutBackward({.grad_output = cast ? grad_y : grad_input, .grad_input = grad_y, .mask = dropout.mask,
+    DropoutBackward({.grad_output = cast ? grad_y : grad_input,
+                     .grad_input = grad_y,
+                     .mask = dropout.mask,
                      .probability = dropout.probability},
                     stream);
   } else if (!cast) {
@@ -344,7 +374,8 @@ void FinishGradients(const ArrayView& grad_input, const ResidualBackward& residu
 
 void LayerNormForward(const LayerNormForwardArgs& args, Stream& stream) {
   CheckResidual(args.residual, args.x, args.output);
-  const KernelSpan span(stream, SpanKind::NORM, "layer_norm_forward", 0, BytesOf(args.x, args.output) + BytesOf(args.residual, stream));
+  const KernelSpan span(stream, SpanKind::NORM, "layer_norm_forward", 0,
+                        BytesOf(args.x, args.output) + BytesOf(args.residual, stream));
   if (stream.on_cuda()) return cuda::LayerNormForward(args, stream);
   const ArrayView x = FormSum(args.x, args.residual, stream);
   TANDEM_CHECK(!args.mean.empty() || args.x.num_elements() == 0);
@@ -353,8 +384,9 @@ void LayerNormForward(const LayerNormForwardArgs& args, Stream& stream) {
 
 void LayerNormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
   CheckResidual(args.residual, args.x, args.grad_output);
-  const KernelSpan span(stream, SpanKind::NORM, "layer_norm_backward", 0,
-                        BytesOf(args.x, args.grad_output, args.grad_input) + BytesOf(args.residual, stream));
+  const KernelSpan span(
+      stream, SpanKind::NORM, "layer_norm_backward", 0,
+      BytesOf(args.x, args.grad_output, args.grad_input) + BytesOf(args.residual, stream));
   if (stream.on_cuda()) return cuda::LayerNormBackward(args, stream);
   TANDEM_CHECK(!args.mean.empty() || args.x.num_elements() == 0);
   NormBackward(args, stream);
@@ -363,7 +395,8 @@ void LayerNormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
 
 void RmsNormForward(const RmsNormForwardArgs& args, Stream& stream) {
   CheckResidual(args.residual, args.x, args.output);
-  const KernelSpan span(stream, SpanKind::NORM, "rms_norm_forward", 0, BytesOf(args.x, args.output) + BytesOf(args.residual, stream));
+  const KernelSpan span(stream, SpanKind::NORM, "rms_norm_forward", 0,
+                        BytesOf(args.x, args.output) + BytesOf(args.residual, stream));
   if (stream.on_cuda()) return cuda::RmsNormForward(args, stream);
   const ArrayView x = FormSum(args.x, args.residual, stream);
   NormForward(x, args.gamma, {}, args.output, {}, args.inverse, args.epsilon, stream);
@@ -371,11 +404,18 @@ void RmsNormForward(const RmsNormForwardArgs& args, Stream& stream) {
 
 void RmsNormBackward(const RmsNormBackwardArgs& args, Stream& stream) {
   CheckResidual(args.residual, args.x, args.grad_output);
-  const KernelSpan span(stream, SpanKind::NORM, "rms_norm_backward", 0,
-                        BytesOf(args.x, args.grad_output, args.grad_input) + BytesOf(args.residual, stream));
+  const KernelSpan span(
+      stream, SpanKind::NORM, "rms_norm_backward", 0,
+      BytesOf(args.x, args.grad_output, args.grad_input) + BytesOf(args.residual, stream));
   if (stream.on_cuda()) return cuda::RmsNormBackward(args, stream);
-  NormBackward({.grad_output = args.grad_output, .x = args.x, .gamma = args.gamma, .mean = {}, .inverse = args.inverse,
-                .grad_input = args.grad_input, .grad_gamma = args.grad_gamma, .grad_beta = {}},
+  NormBackward({.grad_output = args.grad_output,
+                .x = args.x,
+                .gamma = args.gamma,
+                .mean = {},
+                .inverse = args.inverse,
+                .grad_input = args.grad_input,
+                .grad_gamma = args.grad_gamma,
+                .grad_beta = {}},
                stream);
   FinishGradients(args.grad_input, args.residual, stream);
 }

@@ -28,8 +28,10 @@ void Write(T* weight, BFloat16* shadow, int64_t n, const Updated& updated, const
         shadow[i] = ToBFloat16(static_cast<float>(w));
       }
     };
-    if (shadow == nullptr) InStrips(n, write, weight, read...);
-    else InStrips(n, write, weight, shadow, read...);
+    if (shadow == nullptr)
+      InStrips(n, write, weight, read...);
+    else
+      InStrips(n, write, weight, shadow, read...);
   });
 }
 
@@ -38,71 +40,101 @@ void Write(T* weight, BFloat16* shadow, int64_t n, const Updated& updated, const
 template <class T>
 void SgdUpdate(T* weight, const T* gradient, int64_t n, const SgdArgs& args, BFloat16* shadow) {
   const T scale = static_cast<T>(args.gradient_scale);
-  Write(weight, shadow, n, [=, rule = SgdRule<T>(args)](int64_t i) { return rule(weight[i], gradient[i] * scale); }, gradient);
+  Write(
+      weight, shadow, n,
+      [=, rule = SgdRule<T>(args)](int64_t i) { return rule(weight[i], gradient[i] * scale); },
+      gradient);
 }
 
 template <class T>
-void AdagradUpdate(T* weight, T* accumulator, const T* gradient, int64_t n, const AdagradArgs& args, BFloat16* shadow) {
+void AdagradUpdate(T* weight, T* accumulator, const T* gradient, int64_t n, const AdagradArgs& args,
+                   BFloat16* shadow) {
   const T scale = static_cast<T>(args.gradient_scale);
-  Write(weight, shadow, n, [=, rule = AdagradRule<T>(args)](int64_t i) {
-    return rule(weight[i], accumulator[i], gradient[i] * scale);
-  }, accumulator, gradient);
+  Write(
+      weight, shadow, n,
+      [=, rule = AdagradRule<T>(args)](int64_t i) {
+        return rule(weight[i], accumulator[i], gradient[i] * scale);
+      },
+      accumulator, gradient);
 }
 
 template <class T>
-void AdamUpdate(T* weight, T* m, T* v, const T* gradient, int64_t n, const AdamArgs& args, BFloat16* shadow) {
+void AdamUpdate(T* weight, T* m, T* v, const T* gradient, int64_t n, const AdamArgs& args,
+                BFloat16* shadow) {
   const T scale = static_cast<T>(args.gradient_scale);
-  Write(weight, shadow, n, [=, rule = AdamRule<T>(args)](int64_t i) {
-    return rule(weight[i], m[i], v[i], gradient[i] * scale);
-  }, m, v, gradient);
+  Write(
+      weight, shadow, n,
+      [=, rule = AdamRule<T>(args)](int64_t i) {
+        return rule(weight[i], m[i], v[i], gradient[i] * scale);
+      },
+      m, v, gradient);
 }
 
 template <class T>
-void AmsgradUpdate(T* weight, T* m, T* v, T* v_max, const T* gradient, int64_t n, const AdamArgs& args) {
+void AmsgradUpdate(T* weight, T* m, T* v, T* v_max, const T* gradient, int64_t n,
+                   const AdamArgs& args) {
   const T scale = static_cast<T>(args.gradient_scale);
-  Write(weight, nullptr, n, [=, rule = AmsgradRule<T>(args)](int64_t i) {
-    return rule(weight[i], m[i], v[i], v_max[i], gradient[i] * scale);
-  }, m, v, v_max, gradient);
+  Write(
+      weight, nullptr, n,
+      [=, rule = AmsgradRule<T>(args)](int64_t i) {
+        return rule(weight[i], m[i], v[i], v_max[i], gradient[i] * scale);
+      },
+      m, v, v_max, gradient);
 }
 
 template <class T>
 void MomentumUpdate(T* weight, T* m, const T* gradient, int64_t n, const MomentumArgs& args) {
   const T scale = static_cast<T>(args.gradient_scale);
-  Write(weight, nullptr, n, [=, rule = MomentumRule<T>(args)](int64_t i) {
-    return rule(weight[i], m[i], gradient[i] * scale);
-  }, m, gradient);
+  Write(
+      weight, nullptr, n,
+      [=, rule = MomentumRule<T>(args)](int64_t i) {
+        return rule(weight[i], m[i], gradient[i] * scale);
+      },
+      m, gradient);
 }
 
 template <class T>
-void RmspropUpdate(T* weight, T* mean_square, const T* gradient, int64_t n, const RmspropArgs& args) {
+void RmspropUpdate(T* weight, T* mean_square, const T* gradient, int64_t n,
+                   const RmspropArgs& args) {
   const T scale = static_cast<T>(args.gradient_scale);
-  Write(weight, nullptr, n, [=, rule = RmspropRule<T>(args)](int64_t i) {
-    return rule(weight[i], mean_square[i], gradient[i] * scale);
-  }, mean_square, gradient);
+  Write(
+      weight, nullptr, n,
+      [=, rule = RmspropRule<T>(args)](int64_t i) {
+        return rule(weight[i], mean_square[i], gradient[i] * scale);
+      },
+      mean_square, gradient);
 }
 
 template <class T>
-void AdadeltaUpdate(T* weight, T* mean_square, T* mean_square_change, const T* gradient, int64_t n, const AdadeltaArgs& args) {
+void AdadeltaUpdate(T* weight, T* mean_square, T* mean_square_change, const T* gradient, int64_t n,
+                    const AdadeltaArgs& args) {
   const T scale = static_cast<T>(args.gradient_scale);
-  Write(weight, nullptr, n, [=, rule = AdadeltaRule<T>(args)](int64_t i) {
-    return rule(weight[i], mean_square[i], mean_square_change[i], gradient[i] * scale);
-  }, mean_square, mean_square_change, gradient);
+  Write(
+      weight, nullptr, n,
+      [=, rule = AdadeltaRule<T>(args)](int64_t i) {
+        return rule(weight[i], mean_square[i], mean_square_change[i], gradient[i] * scale);
+      },
+      mean_square, mean_square_change, gradient);
 }
 
 template void SgdUpdate(float*, const float*, int64_t, const SgdArgs&, BFloat16*);
 template void SgdUpdate(double*, const double*, int64_t, const SgdArgs&, BFloat16*);
 template void AdagradUpdate(float*, float*, const float*, int64_t, const AdagradArgs&, BFloat16*);
-template void AdagradUpdate(double*, double*, const double*, int64_t, const AdagradArgs&, BFloat16*);
+template void AdagradUpdate(double*, double*, const double*, int64_t, const AdagradArgs&,
+                            BFloat16*);
 template void AdamUpdate(float*, float*, float*, const float*, int64_t, const AdamArgs&, BFloat16*);
-template void AdamUpdate(double*, double*, double*, const double*, int64_t, const AdamArgs&, BFloat16*);
+template void AdamUpdate(double*, double*, double*, const double*, int64_t, const AdamArgs&,
+                         BFloat16*);
 template void AmsgradUpdate(float*, float*, float*, float*, const float*, int64_t, const AdamArgs&);
-template void AmsgradUpdate(double*, double*, double*, double*, const double*, int64_t, const AdamArgs&);
+template void AmsgradUpdate(double*, double*, double*, double*, const double*, int64_t,
+                            const AdamArgs&);
 template void MomentumUpdate(float*, float*, const float*, int64_t, const MomentumArgs&);
 template void MomentumUpdate(double*, double*, const double*, int64_t, const MomentumArgs&);
 template void RmspropUpdate(float*, float*, const float*, int64_t, const RmspropArgs&);
 template void RmspropUpdate(double*, double*, const double*, int64_t, const RmspropArgs&);
 template void AdadeltaUpdate(float*, float*, float*, const float*, int64_t, const AdadeltaArgs&);
-template void AdadeltaUpdate(double*, double*, double*, const double*, int64_t, const AdadeltaArgs&);
+template void AdadeltaUpdate(double*, double*, double*, const double*, int64_t,
+                             const AdadeltaArgs&);
 
 void SgdUpdate(const std::vector<OptimizerRun>& runs, const SgdArgs& args, Stream& stream) {
   TANDEM_CHECK(stream.on_cuda());

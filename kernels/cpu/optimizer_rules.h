@@ -19,7 +19,8 @@ template <class T>
 class SgdRule {
  public:
   explicit SgdRule(const SgdArgs& args)
-      : decay_(static_cast<T>(1.0 - args.learning_rate * args.weight_decay)), rate_(static_cast<T>(args.learning_rate)) {}
+      : decay_(static_cast<T>(1.0 - args.learning_rate * args.weight_decay)),
+        rate_(static_cast<T>(args.learning_rate)) {}
   T operator()(T w, T g) const { return w * decay_ - rate_ * g; }
 
  private:
@@ -46,18 +47,24 @@ template <class T>
 struct AdamFactors {
   // REQUIRES: args.step >= 1.
   explicit AdamFactors(const AdamArgs& args)
-      : rate(static_cast<T>(args.learning_rate / (1.0 - std::pow(args.beta1, static_cast<double>(args.step))))),
-        correction(static_cast<T>(1.0 / (1.0 - std::pow(args.beta2, static_cast<double>(args.step))))),
+      : rate(static_cast<T>(args.learning_rate /
+                            (1.0 - std::pow(args.beta1, static_cast<double>(args.step))))),
+        correction(
+            static_cast<T>(1.0 / (1.0 - std::pow(args.beta2, static_cast<double>(args.step))))),
         decay(static_cast<T>(1.0 - args.learning_rate * args.weight_decay)),
-        b1(static_cast<T>(args.beta1)), c1(static_cast<T>(1.0 - args.beta1)),
-        b2(static_cast<T>(args.beta2)), c2(static_cast<T>(1.0 - args.beta2)),
+        b1(static_cast<T>(args.beta1)),
+        c1(static_cast<T>(1.0 - args.beta1)),
+        b2(static_cast<T>(args.beta2)),
+        c2(static_cast<T>(1.0 - args.beta2)),
         epsilon(static_cast<T>(args.epsilon)) {
     TANDEM_CHECK_GE(args.step, uint64_t{1});
   }
   // The new first and second moments.
   T First(T m, T g) const { return b1 * m + c1 * g; }
   T Second(T v, T g) const { return b2 * v + c2 * (g * g); }
-  T Weight(T w, T first, T second) const { return w * decay - rate * first / (Sqrt(second * correction) + epsilon); }
+  T Weight(T w, T first, T second) const {
+    return w * decay - rate * first / (Sqrt(second * correction) + epsilon);
+  }
 
   T rate, correction, decay, b1, c1, b2, c2, epsilon;
 };

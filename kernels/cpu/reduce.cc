@@ -1,7 +1,5 @@
 #include "kernels/reduce.h"
 
-#include "kernels/memory/kernel_span.h"
-#include "kernels/memory/storage.h"
 #include "kernels/cpu/vector/column_partials.h"
 #include "kernels/cpu/vector/lanes.h"
 #include "kernels/cpu/vector/parallel.h"
@@ -9,6 +7,8 @@
 #include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/elementwise.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/memory/storage.h"
 
 namespace tandem::kernels {
 
@@ -20,9 +20,13 @@ double BlockTotal(const T* x, int64_t n, const Term& term) {
   double total = 0;
   Vectorised([=, &total] {
     double lane[kLanes] = {};
-    InStrips(n, [=, &lane](int64_t begin, int64_t end) {
-      AddToLanes(begin, end, [=](int64_t i) { return term(static_cast<double>(x[i])); }, lane);
-    }, x);
+    InStrips(
+        n,
+        [=, &lane](int64_t begin, int64_t end) {
+          AddToLanes(
+              begin, end, [=](int64_t i) { return term(static_cast<double>(x[i])); }, lane);
+        },
+        x);
     total = FoldSum(lane);
   });
   return total;
@@ -60,11 +64,13 @@ void ColumnSum(const ArrayView& output, const ArrayView& x, bool accumulate, Str
     using T = decltype(zero);
     using C = Compute<T>;
     const T* from = x.as<T>();
-    SumRowBlocks<C>(rows, columns, stream, output.as<C>(), accumulate, [=](int64_t begin, int64_t end, C* partial) {
-      for (int64_t r = begin; r < end; ++r) {
-        for (int64_t c = 0; c < columns; ++c) partial[c] += Load(from[r * columns + c]);
-      }
-    });
+    SumRowBlocks<C>(rows, columns, stream, output.as<C>(), accumulate,
+                    [=](int64_t begin, int64_t end, C* partial) {
+                      for (int64_t r = begin; r < end; ++r) {
+                        for (int64_t c = 0; c < columns; ++c)
+                          partial[c] += Load(from[r * columns + c]);
+                      }
+                    });
   });
 }
 
@@ -95,13 +101,15 @@ void RowDot(const ArrayView& output, const ArrayView& a, const ArrayView& b, Str
   });
 }
 
-void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& scale, bool accumulate, Stream& stream) {
+void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& scale, bool accumulate,
+               Stream& stream) {
   TANDEM_CHECK(output.is_dense() && x.is_dense() && scale.is_dense());
   TANDEM_CHECK_EQ(output.num_elements(), x.num_elements());
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   TANDEM_CHECK_EQ(scale.num_elements(), rows);
   const KernelSpan span(stream, SpanKind::REDUCE, "scale_rows", 0,
-                        static_cast<double>((accumulate ? 2 : 1) * output.num_bytes() + x.num_bytes() + scale.num_bytes()));
+                        static_cast<double>((accumulate ? 2 : 1) * output.num_bytes() +
+                                            x.num_bytes() + scale.num_bytes()));
   if (stream.on_cuda()) return cuda::ScaleRows(output, x, scale, accumulate, stream);
   WithStorageTypes(output.dtype, x.dtype, [&](auto zero_out, auto zero_x) {
     using O = decltype(zero_out);
@@ -133,7 +141,8 @@ double Sum(const ArrayView& x, Stream& stream) {
 }
 
 void Sum(const ArrayView& output, const ArrayView& x, Stream& stream) {
-  TANDEM_CHECK(output.num_elements() == 1 && output.dtype == x.dtype) << NameOf(output.dtype) << " " << output.shape;
+  TANDEM_CHECK(output.num_elements() == 1 && output.dtype == x.dtype)
+      << NameOf(output.dtype) << " " << output.shape;
   TANDEM_CHECK(x.is_dense()) << x.shape;
   if (stream.on_cuda()) return cuda::Sum(output, x, stream);
   Fill(output, Sum(x, stream), stream);

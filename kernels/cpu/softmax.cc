@@ -1,11 +1,11 @@
 #include "kernels/softmax.h"
 
-#include "kernels/memory/kernel_span.h"
 #include "kernels/cpu/vector/lanes.h"
 #include "kernels/cpu/vector/math.h"
 #include "kernels/cpu/vector/parallel.h"
 #include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/memory/kernel_span.h"
 
 namespace tandem::kernels {
 
@@ -39,7 +39,8 @@ inline T ExpRow(int64_t n, const T* x, T* e) {
 void SoftmaxForward(const ArrayView& output, const ArrayView& x, Stream& stream) {
   TANDEM_CHECK(output.is_dense() && x.is_dense());
   TANDEM_CHECK_EQ(output.num_elements(), x.num_elements());
-  const KernelSpan span(stream, SpanKind::ACTIVATION, "softmax_forward", 0, static_cast<double>(2 * x.num_bytes()));
+  const KernelSpan span(stream, SpanKind::ACTIVATION, "softmax_forward", 0,
+                        static_cast<double>(2 * x.num_bytes()));
   if (stream.on_cuda()) return cuda::SoftmaxForward(output, x, stream);
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   WithFloatType(x.dtype, [&](auto zero) {
@@ -58,12 +59,13 @@ void SoftmaxForward(const ArrayView& output, const ArrayView& x, Stream& stream)
   });
 }
 
-void SoftmaxBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& output,
-                     Stream& stream) {
+void SoftmaxBackward(const ArrayView& grad_input, const ArrayView& grad_output,
+                     const ArrayView& output, Stream& stream) {
   TANDEM_CHECK(grad_input.is_dense() && grad_output.is_dense() && output.is_dense());
   TANDEM_CHECK_EQ(grad_input.num_elements(), output.num_elements());
   TANDEM_CHECK_EQ(grad_output.num_elements(), output.num_elements());
-  const KernelSpan span(stream, SpanKind::ACTIVATION, "softmax_backward", 0, static_cast<double>(3 * output.num_bytes()));
+  const KernelSpan span(stream, SpanKind::ACTIVATION, "softmax_backward", 0,
+                        static_cast<double>(3 * output.num_bytes()));
   if (stream.on_cuda()) return cuda::SoftmaxBackward(grad_input, grad_output, output, stream);
   const int64_t rows = output.shape.num_rows(), columns = output.shape[-1];
   WithFloatType(output.dtype, [&](auto zero) {

@@ -1,5 +1,5 @@
-#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/device/map.cuh"
+#include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels::cuda {
 
@@ -13,7 +13,9 @@ __device__ inline float Sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-
 struct Gelu {
   static __device__ float Below(float x) { return fmaf(0.5f, erff(x * 0.70710678f), 0.5f); }
   static __device__ float Value(float x) { return x * Below(x); }
-  static __device__ float Derivative(float x) { return fmaf(x, 0.39894228f * expf(-0.5f * x * x), Below(x)); }
+  static __device__ float Derivative(float x) {
+    return fmaf(x, 0.39894228f * expf(-0.5f * x * x), Below(x));
+  }
 };
 
 // GELU's approximation by tanh: x / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), which
@@ -74,7 +76,8 @@ struct SwiGlu {
 // Computes kWidth columns of a row and both their gradients, at places that allow packs of kWidth
 // elements.
 template <class T, int kWidth>
-__global__ void SwiGluBackwardKernel(int64_t count, int64_t columns, const T* grad_output, const T* x, T* grad_input) {
+__global__ void SwiGluBackwardKernel(int64_t count, int64_t columns, const T* grad_output,
+                                     const T* x, T* grad_input) {
   const int64_t i = (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) * kWidth;
   if (i >= count) return;
   const int64_t gates = i / columns * 2 * columns + i % columns, ups = gates + columns;
@@ -94,16 +97,21 @@ __global__ void SwiGluBackwardKernel(int64_t count, int64_t columns, const T* gr
 template <class Body>
 void WithActivation(Activation activation, const Body& body) {
   switch (activation) {
-    case Activation::GELU: return body(Gelu{});
-    case Activation::GELU_TANH: return body(GeluTanh{});
-    case Activation::RELU: return body(Relu{});
-    case Activation::SILU: return body(Silu{});
+    case Activation::GELU:
+      return body(Gelu{});
+    case Activation::GELU_TANH:
+      return body(GeluTanh{});
+    case Activation::RELU:
+      return body(Relu{});
+    case Activation::SILU:
+      return body(Silu{});
   }
 }
 
 }  // namespace
 
-void ActivationForward(const ArrayView& output, const ArrayView& x, Activation activation, Stream& stream) {
+void ActivationForward(const ArrayView& output, const ArrayView& x, Activation activation,
+                       Stream& stream) {
   WithDeviceType(x.dtype, [&](auto zero) {
     WithActivation(activation, [&](auto function) {
       using T = decltype(zero);
@@ -112,13 +120,13 @@ void ActivationForward(const ArrayView& output, const ArrayView& x, Activation a
   });
 }
 
-void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x, Activation activation,
-                        Stream& stream) {
+void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_output,
+                        const ArrayView& x, Activation activation, Stream& stream) {
   WithDeviceType(x.dtype, [&](auto zero) {
     WithActivation(activation, [&](auto function) {
       using T = decltype(zero);
-      Map<T>({"activation_backward", grad_input}, stream, Backward<decltype(function)>{}, Elements<T>{grad_output.as<T>()},
-             Elements<T>{x.as<T>()});
+      Map<T>({"activation_backward", grad_input}, stream, Backward<decltype(function)>{},
+             Elements<T>{grad_output.as<T>()}, Elements<T>{x.as<T>()});
     });
   });
 }
@@ -127,23 +135,29 @@ void SwiGluForward(const ArrayView& output, const ArrayView& x, Stream& stream) 
   const int64_t columns = output.shape[-1];
   WithDeviceType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Map<T>({"swiglu", output}, stream, SwiGlu{}, HalfRows<T>{x.as<T>(), columns}, HalfRows<T>{x.as<T>() + columns, columns});
+    Map<T>({"swiglu", output}, stream, SwiGlu{}, HalfRows<T>{x.as<T>(), columns},
+           HalfRows<T>{x.as<T>() + columns, columns});
   });
 }
 
-void SwiGluBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x, Stream& stream) {
+void SwiGluBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x,
+                    Stream& stream) {
   const int64_t count = grad_output.num_elements(), columns = grad_output.shape[-1];
   WithDeviceType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto launch = [&](auto width) {
       const int64_t blocks = CeilDiv(count, int64_t{kMapThreads} * decltype(width)::value);
-      Launch(stream, {"swiglu_backward", grad_input}, Grid{static_cast<unsigned>(blocks), kMapThreads},
-             SwiGluBackwardKernel<T, decltype(width)::value>, count, columns, grad_output.as<T>(), x.as<T>(), grad_input.as<T>());
+      Launch(stream, {"swiglu_backward", grad_input},
+             Grid{static_cast<unsigned>(blocks), kMapThreads},
+             SwiGluBackwardKernel<T, decltype(width)::value>, count, columns, grad_output.as<T>(),
+             x.as<T>(), grad_input.as<T>());
     };
     const bool packs = TakesPacks<T>(grad_output.data, columns) && TakesPacks<T>(x.data, columns) &&
                        TakesPacks<T>(grad_input.data, columns);
-    if (packs) launch(std::integral_constant<int, kPackOf<T>>());
-    else launch(std::integral_constant<int, 1>());
+    if (packs)
+      launch(std::integral_constant<int, kPackOf<T>>());
+    else
+      launch(std::integral_constant<int, 1>());
   });
 }
 

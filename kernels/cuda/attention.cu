@@ -11,11 +11,14 @@ constexpr int kMaxDepth = 128, kStatisticsThreads = 256;
 // Computes statistics[head, token] of rows [token, head]. `lanes` neighbouring lanes, a power of
 // two, share a row.
 template <class S, int kCount>
-__global__ void RowStatisticsKernel(TokenRows<const S> output, TokenRows<const S> grad_output, const float* log_sum_exp,
-                                    int64_t num_tokens, int num_heads, int depth, int lanes, RowStatistics* statistics) {
-  const int lane = static_cast<int>(threadIdx.x) % lanes, rows_per_block = kStatisticsThreads / lanes;
+__global__ void RowStatisticsKernel(TokenRows<const S> output, TokenRows<const S> grad_output,
+                                    const float* log_sum_exp, int64_t num_tokens, int num_heads,
+                                    int depth, int lanes, RowStatistics* statistics) {
+  const int lane = static_cast<int>(threadIdx.x) % lanes,
+            rows_per_block = kStatisticsThreads / lanes;
   const int64_t num_rows = num_tokens * num_heads;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows_per_block + static_cast<int>(threadIdx.x) / lanes;
+  const int64_t first =
+      static_cast<int64_t>(blockIdx.x) * rows_per_block + static_cast<int>(threadIdx.x) / lanes;
   // All lanes of a warp take the same number of turns.
   for (int64_t block_row = first - first % rows_per_block; block_row < num_rows;
        block_row += static_cast<int64_t>(gridDim.x) * rows_per_block) {
@@ -27,27 +30,32 @@ __global__ void RowStatisticsKernel(TokenRows<const S> output, TokenRows<const S
       const auto y = Pack<S, kCount>::At(grad_output.At(token, head, depth) + d);
       for (int i = 0; i < kCount; ++i) sum = fmaf(Load(x.values[i]), Load(y.values[i]), sum);
     }
-    for (int distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kAllLanes, sum, distance);
-    if (lane == 0 && row < num_rows) statistics[head * num_tokens + token] = {log_sum_exp[row], sum};
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
+      sum += __shfl_xor_sync(kAllLanes, sum, distance);
+    if (lane == 0 && row < num_rows)
+      statistics[head * num_tokens + token] = {log_sum_exp[row], sum};
   }
 }
 
 template <class S, int kCount>
-void FillStatistics(const AttentionBackwardArgs& args, const TokenRows<const S>& output, const BackwardProblem<S>& p,
-                    RowStatistics* statistics, Stream& stream) {
+void FillStatistics(const AttentionBackwardArgs& args, const TokenRows<const S>& output,
+                    const BackwardProblem<S>& p, RowStatistics* statistics, Stream& stream) {
   int lanes = 1;
   while (lanes < kWarp && lanes * kCount < p.shape.depth) lanes *= 2;
   constexpr int64_t kMaxBlocks = 1 << 16;
-  const int64_t blocks = CeilDiv(p.shape.num_tokens * p.shape.num_heads, kStatisticsThreads / lanes);
-  const Grid grid{static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks), kStatisticsThreads};
-  Launch(stream, {"attention_backward", args.q}, grid,
-         RowStatisticsKernel<S, kCount>, output, p.grad_output, args.log_sum_exp.as<float>(), p.shape.num_tokens, p.shape.num_heads,
+  const int64_t blocks =
+      CeilDiv(p.shape.num_tokens * p.shape.num_heads, kStatisticsThreads / lanes);
+  const Grid grid{static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks),
+                  kStatisticsThreads};
+  Launch(stream, {"attention_backward", args.q}, grid, RowStatisticsKernel<S, kCount>, output,
+         p.grad_output, args.log_sum_exp.as<float>(), p.shape.num_tokens, p.shape.num_heads,
          p.shape.depth, lanes, statistics);
 }
 
 template <class S>
 TokenRows<S> RowsOf(const ArrayView& view) {
-  return {view.as<std::remove_const_t<S>>(), view.shape[0] <= 1 ? view.shape[1] * view.shape[2] : view.strides[0]};
+  return {view.as<std::remove_const_t<S>>(),
+          view.shape[0] <= 1 ? view.shape[1] * view.shape[2] : view.strides[0]};
 }
 
 // CHECKs that the [T, H, D] arrays of the kernels match q.
@@ -55,8 +63,10 @@ void CheckRows(const ArrayView& q, std::initializer_list<const ArrayView*> views
   for (const ArrayView* view : views) {
     const Shape &shape = view->shape, &strides = view->strides;
     TANDEM_CHECK(shape == q.shape) << shape << " and q " << q.shape;
-    TANDEM_CHECK(strides[2] == 1 && (shape[1] == 1 || strides[1] == shape[2])) << "strides " << strides << " of " << shape;
-    TANDEM_CHECK(shape[0] == 1 || strides[0] >= shape[1] * shape[2]) << "strides " << strides << " of " << shape;
+    TANDEM_CHECK(strides[2] == 1 && (shape[1] == 1 || strides[1] == shape[2]))
+        << "strides " << strides << " of " << shape;
+    TANDEM_CHECK(shape[0] == 1 || strides[0] >= shape[1] * shape[2])
+        << "strides " << strides << " of " << shape;
   }
 }
 
@@ -64,7 +74,8 @@ AttentionShape ShapeOf(const AttentionArgs& args, const ArrayView& log_sum_exp, 
   constexpr double kLog2E = 1.44269504088896340736;
   const Shape& shape = args.q.shape;
   const int64_t num_sequences = args.offsets.num_elements() - 1;
-  TANDEM_CHECK_LE(shape[2], kMaxDepth) << "heads of " << shape[2] << " elements; on CUDA they have 1 to " << kMaxDepth;
+  TANDEM_CHECK_LE(shape[2], kMaxDepth)
+      << "heads of " << shape[2] << " elements; on CUDA they have 1 to " << kMaxDepth;
   TANDEM_CHECK_LE(shape[1], 65535);
   TANDEM_CHECK(num_sequences > 0) << "no sequence holds the " << shape[0] << " tokens";
   TANDEM_CHECK_EQ(args.row_index.num_elements(), shape[0]);
@@ -76,17 +87,27 @@ AttentionShape ShapeOf(const AttentionArgs& args, const ArrayView& log_sum_exp, 
   TANDEM_CHECK(args.dropout == 0 || args.max_length > 0) << args.max_length;
   const uint32_t threshold = DropThreshold(args.dropout);
   const uint64_t* const step = threshold == 0 ? nullptr : stream.StepOnDevice(args.step);
-  const DropoutMask mask{FoldKey(args.key), step, args.max_length, threshold << 16, static_cast<float>(KeepScale(threshold))};
+  const DropoutMask mask{FoldKey(args.key), step, args.max_length, threshold << 16,
+                         static_cast<float>(KeepScale(threshold))};
   const auto scale = static_cast<float>(args.scale);
-  return {args.offsets.as<int64_t>(), args.row_index.as<int64_t>(), shape[0], num_sequences, static_cast<int>(shape[1]),
-          static_cast<int>(shape[2]), args.causal, scale, scale * static_cast<float>(kLog2E), mask};
+  return {args.offsets.as<int64_t>(),
+          args.row_index.as<int64_t>(),
+          shape[0],
+          num_sequences,
+          static_cast<int>(shape[1]),
+          static_cast<int>(shape[2]),
+          args.causal,
+          scale,
+          scale * static_cast<float>(kLog2E),
+          mask};
 }
 
 // True if every row of every head is aligned to 16 bytes and is whole packs of 16 bytes.
 template <class S>
 bool AllTakePacks(const AttentionShape& shape, std::initializer_list<const ArrayView*> views) {
   bool all = shape.depth % kPackOf<S> == 0;
-  for (const ArrayView* view : views) all = all && TakesPacks<S>(view->data, RowsOf<const S>(*view).stride);
+  for (const ArrayView* view : views)
+    all = all && TakesPacks<S>(view->data, RowsOf<const S>(*view).stride);
   return all;
 }
 
@@ -101,8 +122,12 @@ void AttentionForward(const AttentionForwardArgs& args, bool tall, Stream& strea
   CheckRows(args.q, {&args.q, &args.k, &args.v, &args.output});
   WithDeviceType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
-    const ForwardProblem<S> p{ShapeOf(args, args.log_sum_exp, stream), RowsOf<const S>(args.q), RowsOf<const S>(args.k),
-                              RowsOf<const S>(args.v), RowsOf<S>(args.output), args.log_sum_exp.as<float>()};
+    const ForwardProblem<S> p{ShapeOf(args, args.log_sum_exp, stream),
+                              RowsOf<const S>(args.q),
+                              RowsOf<const S>(args.k),
+                              RowsOf<const S>(args.v),
+                              RowsOf<S>(args.output),
+                              args.log_sum_exp.as<float>()};
     const bool packs = AllTakePacks<S>(p.shape, {&args.q, &args.k, &args.v, &args.output});
     if constexpr (std::is_same_v<S, BFloat16>) {
       if (packs) return TensorCoreForward(p, args, tall, stream);
@@ -113,21 +138,32 @@ void AttentionForward(const AttentionForwardArgs& args, bool tall, Stream& strea
 
 void AttentionBackward(const AttentionBackwardArgs& args, bool tall, Stream& stream) {
   if (args.q.num_elements() == 0) return;
-  CheckRows(args.q, {&args.q, &args.k, &args.v, &args.output, &args.grad_output, &args.grad_q, &args.grad_k, &args.grad_v});
+  CheckRows(args.q, {&args.q, &args.k, &args.v, &args.output, &args.grad_output, &args.grad_q,
+                     &args.grad_k, &args.grad_v});
   WithDeviceType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
     const AttentionShape shape = ShapeOf(args, args.log_sum_exp, stream);
     const int64_t num_rows = shape.num_tokens * shape.num_heads;
-    const std::shared_ptr<Buffer> scratch = DeviceScratch(stream, static_cast<size_t>(num_rows) * sizeof(RowStatistics));
+    const std::shared_ptr<Buffer> scratch =
+        DeviceScratch(stream, static_cast<size_t>(num_rows) * sizeof(RowStatistics));
     auto* const statistics = static_cast<RowStatistics*>(scratch->data());
-    const BackwardProblem<S> p{shape, RowsOf<const S>(args.q), RowsOf<const S>(args.k), RowsOf<const S>(args.v),
-                               RowsOf<const S>(args.grad_output), RowsOf<S>(args.grad_q), RowsOf<S>(args.grad_k),
-                               RowsOf<S>(args.grad_v), statistics};
-    const bool packs = AllTakePacks<S>(shape, {&args.q, &args.k, &args.v, &args.output, &args.grad_output, &args.grad_q,
-                                               &args.grad_k, &args.grad_v});
+    const BackwardProblem<S> p{shape,
+                               RowsOf<const S>(args.q),
+                               RowsOf<const S>(args.k),
+                               RowsOf<const S>(args.v),
+                               RowsOf<const S>(args.grad_output),
+                               RowsOf<S>(args.grad_q),
+                               RowsOf<S>(args.grad_k),
+                               RowsOf<S>(args.grad_v),
+                               statistics};
+    const bool packs =
+        AllTakePacks<S>(shape, {&args.q, &args.k, &args.v, &args.output, &args.grad_output,
+                                &args.grad_q, &args.grad_k, &args.grad_v});
     const auto output = RowsOf<const S>(args.output);
-    if (packs) FillStatistics<S, kPackOf<S>>(args, output, p, statistics, stream);
-    else FillStatistics<S, 1>(args, output, p, statistics, stream);
+    if (packs)
+      FillStatistics<S, kPackOf<S>>(args, output, p, statistics, stream);
+    else
+      FillStatistics<S, 1>(args, output, p, statistics, stream);
     if constexpr (std::is_same_v<S, BFloat16>) {
       if (packs) return TensorCoreBackward(p, args, tall, stream);
     }
@@ -135,7 +171,11 @@ void AttentionBackward(const AttentionBackwardArgs& args, bool tall, Stream& str
   });
 }
 
-void AttentionForward(const AttentionForwardArgs& args, Stream& stream) { AttentionForward(args, SuitTallBlocks(args), stream); }
-void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) { AttentionBackward(args, SuitTallBlocks(args), stream); }
+void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
+  AttentionForward(args, SuitTallBlocks(args), stream);
+}
+void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
+  AttentionBackward(args, SuitTallBlocks(args), stream);
+}
 
 }  // namespace tandem::kernels::cuda

@@ -1,5 +1,5 @@
-#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/device/map.cuh"
+#include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels::cuda {
 
@@ -13,7 +13,8 @@ struct Same {
 
 void Cast(const ArrayView& output, const ArrayView& input, Stream& stream) {
   if (output.dtype == input.dtype) return Copy(output, input, stream);
-  if (output.dtype == DType::BF16) return Map<BFloat16>({"cast", output}, stream, Same{}, Elements<float>{input.as<float>()});
+  if (output.dtype == DType::BF16)
+    return Map<BFloat16>({"cast", output}, stream, Same{}, Elements<float>{input.as<float>()});
   Map<float>({"cast", output}, stream, Same{}, Elements<BFloat16>{input.as<BFloat16>()});
 }
 

@@ -1,5 +1,5 @@
-#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels::cuda {
 
@@ -10,9 +10,11 @@ constexpr int64_t kMaxBlocks = 1 << 20;  // with more rows, blocks take several 
 
 // Copies `width` words per row between matrices whose rows lie `to_row` and `from_row` words apart.
 template <class Word>
-__global__ void CopyRowsKernel(Word* to, int64_t to_row, const Word* from, int64_t from_row, int64_t rows, int64_t width) {
+__global__ void CopyRowsKernel(Word* to, int64_t to_row, const Word* from, int64_t from_row,
+                               int64_t rows, int64_t width) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * width; i += step) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * width;
+       i += step) {
     const int64_t row = i / width, column = i % width;
     to[row * to_row + column] = from[row * from_row + column];
   }
@@ -20,11 +22,13 @@ __global__ void CopyRowsKernel(Word* to, int64_t to_row, const Word* from, int64
 
 template <class Word>
 void CopyWords(const ArrayView& output, const ArrayView& input, Stream& stream) {
-  const int64_t element = static_cast<int64_t>(SizeOf(output.dtype)), word = static_cast<int64_t>(sizeof(Word));
+  const int64_t element = static_cast<int64_t>(SizeOf(output.dtype)),
+                word = static_cast<int64_t>(sizeof(Word));
   const int64_t rows = output.shape[0], width = output.shape[1] * element / word;
   const auto blocks = static_cast<unsigned>(std::min(kMaxBlocks, CeilDiv(rows * width, kThreads)));
-  Launch(stream, {"copy_rows", output}, Grid{blocks, kThreads}, CopyRowsKernel<Word>, static_cast<Word*>(output.data),
-         output.strides[0] * element / word, static_cast<const Word*>(input.data), input.strides[0] * element / word, rows, width);
+  Launch(stream, {"copy_rows", output}, Grid{blocks, kThreads}, CopyRowsKernel<Word>,
+         static_cast<Word*>(output.data), output.strides[0] * element / word,
+         static_cast<const Word*>(input.data), input.strides[0] * element / word, rows, width);
 }
 
 // True if rows and their starts are whole words.
@@ -38,12 +42,17 @@ bool Takes(const ArrayView& view, size_t word) {
 
 void CopyRows(const ArrayView& output, const ArrayView& input, Stream& stream) {
   if (output.num_elements() == 0) return;
-  if (Takes(output, sizeof(uint4)) && Takes(input, sizeof(uint4))) return CopyWords<uint4>(output, input, stream);
+  if (Takes(output, sizeof(uint4)) && Takes(input, sizeof(uint4)))
+    return CopyWords<uint4>(output, input, stream);
   switch (SizeOf(output.dtype)) {
-    case 8: return CopyWords<uint64_t>(output, input, stream);
-    case 4: return CopyWords<uint32_t>(output, input, stream);
-    case 2: return CopyWords<uint16_t>(output, input, stream);
-    default: return CopyWords<uint8_t>(output, input, stream);
+    case 8:
+      return CopyWords<uint64_t>(output, input, stream);
+    case 4:
+      return CopyWords<uint32_t>(output, input, stream);
+    case 2:
+      return CopyWords<uint16_t>(output, input, stream);
+    default:
+      return CopyWords<uint8_t>(output, input, stream);
   }
 }
 

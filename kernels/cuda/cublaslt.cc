@@ -19,28 +19,32 @@ constexpr cublasComputeType_t kComputeType = CUBLAS_COMPUTE_32F;
 constexpr cudaDataType_t kScaleType = CUDA_R_32F;
 // Keeps parts of a sum in f32 and adds them in a separate step: neither in place in the result nor
 // rounded to its type.
-constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+constexpr uint32_t kReductions =
+    CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 constexpr uint64_t kWorkspaceBytes = 32 << 20;  // enough for Hopper's algorithms
 // Limits the cache, because numbers of tokens differ from step to step. A choice made again is the
 // same.
 constexpr size_t kMaxAlgorithms = 1 << 14;
 
 cudaDataType_t TypeOf(DType dtype) {
-  TANDEM_CHECK(dtype == DType::F32 || dtype == DType::BF16) << "no product of " << NameOf(dtype) << " on a CUDA device";
+  TANDEM_CHECK(dtype == DType::F32 || dtype == DType::BF16)
+      << "no product of " << NameOf(dtype) << " on a CUDA device";
   return dtype == DType::F32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
 absl::Status StatusOf(const CublasLtCalls& calls, const char* function, cublasStatus_t status) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  const absl::StatusCode code = status == CUBLAS_STATUS_ALLOC_FAILED    ? absl::StatusCode::kResourceExhausted
-                                : status == CUBLAS_STATUS_NOT_SUPPORTED ? absl::StatusCode::kUnimplemented
-                                                                        : absl::StatusCode::kInternal;
+  const absl::StatusCode code =
+      status == CUBLAS_STATUS_ALLOC_FAILED    ? absl::StatusCode::kResourceExhausted
+      : status == CUBLAS_STATUS_NOT_SUPPORTED ? absl::StatusCode::kUnimplemented
+                                              : absl::StatusCode::kInternal;
   return absl::Status(code, absl::StrCat(function, ": ", calls.get_status_name(status)));
 }
 
 // Bias and GELU argument have the result's type, the library's default.
 cublasLtEpilogue_t EpilogueOf(const GemmPlan& plan) {
-  if (plan.before_gelu == nullptr) return plan.bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
+  if (plan.before_gelu == nullptr)
+    return plan.bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
   return plan.bias == nullptr ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
@@ -52,8 +56,9 @@ using Owned = std::unique_ptr<T, cublasStatus_t (*)(T*)>;
 
 absl::StatusOr<CublasLtCalls> LoadCublasLt() {
   const std::string name = absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR);
-  ASSIGN_OR_RETURN(const DynamicLibrary library,
-                   DynamicLibrary::Load({name, absl::StrCat("/usr/local/cuda/lib64/", name), "libcublasLt.so"}));
+  ASSIGN_OR_RETURN(
+      const DynamicLibrary library,
+      DynamicLibrary::Load({name, absl::StrCat("/usr/local/cuda/lib64/", name), "libcublasLt.so"}));
   CublasLtCalls calls;
   RETURN_IF_ERROR(library.Find("cublasLtGetVersion", calls.get_version));
   RETURN_IF_ERROR(library.Find("cublasLtGetStatusName", calls.get_status_name));
@@ -71,18 +76,27 @@ absl::StatusOr<CublasLtCalls> LoadCublasLt() {
   // The header's attribute numbers and descriptor sizes hold for its major version only.
   const size_t version = calls.get_version();
   if (version / 10000 != CUBLAS_VER_MAJOR) {
-    return absl::NotFoundError(
-        absl::StrCat(library.name(), " is of version ", version, "; this binary was built for ", CUBLAS_VERSION));
+    return absl::NotFoundError(absl::StrCat(library.name(), " is of version ", version,
+                                            "; this binary was built for ", CUBLAS_VERSION));
   }
   return calls;
 }
 
 ProductKind::ProductKind(const GemmPlan& plan)
-    : rows(plan.result.rows), columns(plan.result.columns), depth(plan.depth),
-      first_leading(plan.first.leading), second_leading(plan.second.leading), result_leading(plan.result.leading),
-      first_alignment(AlignmentOf(plan.first.data)), second_alignment(AlignmentOf(plan.second.data)),
-      result_alignment(AlignmentOf(plan.result.data)), operand(plan.first.dtype), result(plan.result.dtype),
-      transpose_first(plan.transpose_first), transpose_second(plan.transpose_second), bias(plan.bias != nullptr),
+    : rows(plan.result.rows),
+      columns(plan.result.columns),
+      depth(plan.depth),
+      first_leading(plan.first.leading),
+      second_leading(plan.second.leading),
+      result_leading(plan.result.leading),
+      first_alignment(AlignmentOf(plan.first.data)),
+      second_alignment(AlignmentOf(plan.second.data)),
+      result_alignment(AlignmentOf(plan.result.data)),
+      operand(plan.first.dtype),
+      result(plan.result.dtype),
+      transpose_first(plan.transpose_first),
+      transpose_second(plan.transpose_second),
+      bias(plan.bias != nullptr),
       gelu(plan.before_gelu != nullptr) {}
 
 // The library's description of a product. Made for each call: a few small allocations, small next
@@ -92,16 +106,24 @@ class CublasLt::Descriptors {
   static absl::StatusOr<Descriptors> Of(const CublasLtCalls& calls, const GemmPlan& plan) {
     Descriptors made(calls);
     cublasLtMatmulDesc_t operation = nullptr;
-    RETURN_IF_ERROR(StatusOf(calls, "cublasLtMatmulDescCreate", calls.create_operation(&operation, kComputeType, kScaleType)));
+    RETURN_IF_ERROR(StatusOf(calls, "cublasLtMatmulDescCreate",
+                             calls.create_operation(&operation, kComputeType, kScaleType)));
     made.operation_.reset(operation);
-    RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(plan.transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N)));
-    RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(plan.transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N)));
-    RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(EpilogueOf(plan))));
-    if (plan.before_gelu != nullptr) RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, plan.result.leading));
+    RETURN_IF_ERROR(
+        made.Set(CUBLASLT_MATMUL_DESC_TRANSA,
+                 static_cast<int32_t>(plan.transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N)));
+    RETURN_IF_ERROR(
+        made.Set(CUBLASLT_MATMUL_DESC_TRANSB,
+                 static_cast<int32_t>(plan.transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N)));
+    RETURN_IF_ERROR(
+        made.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(EpilogueOf(plan))));
+    if (plan.before_gelu != nullptr)
+      RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, plan.result.leading));
     // The choice of an algorithm looks only at the alignment of these addresses. Pass one aligned
     // address for all, so that all look alike.
     void* const aligned = reinterpret_cast<void*>(uintptr_t{16});
-    RETURN_IF_ERROR(made.SetPlaces(plan.bias == nullptr ? nullptr : aligned, plan.before_gelu == nullptr ? nullptr : aligned));
+    RETURN_IF_ERROR(made.SetPlaces(plan.bias == nullptr ? nullptr : aligned,
+                                   plan.before_gelu == nullptr ? nullptr : aligned));
     RETURN_IF_ERROR(made.Describe(plan.first, made.first_));
     RETURN_IF_ERROR(made.Describe(plan.second, made.second_));
     RETURN_IF_ERROR(made.Describe(plan.result, made.result_));
@@ -112,7 +134,8 @@ class CublasLt::Descriptors {
   // REQUIRES: null exactly if null in the plan.
   absl::Status SetPlaces(const void* bias, void* before_gelu) {
     if (bias != nullptr) RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
-    return before_gelu == nullptr ? absl::OkStatus() : Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, before_gelu);
+    return before_gelu == nullptr ? absl::OkStatus()
+                                  : Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, before_gelu);
   }
 
   cublasLtMatmulDesc_t operation() const { return operation_.get(); }
@@ -124,8 +147,11 @@ class CublasLt::Descriptors {
   using Layout = Owned<cublasLtMatrixLayoutOpaque_t>;
 
   explicit Descriptors(const CublasLtCalls& calls)
-      : calls_(&calls), operation_(nullptr, calls.destroy_operation), first_(nullptr, calls.destroy_layout),
-        second_(nullptr, calls.destroy_layout), result_(nullptr, calls.destroy_layout) {}
+      : calls_(&calls),
+        operation_(nullptr, calls.destroy_operation),
+        first_(nullptr, calls.destroy_layout),
+        second_(nullptr, calls.destroy_layout),
+        result_(nullptr, calls.destroy_layout) {}
 
   // T is the attribute's type in cublasLt.h; the library checks its size.
   template <class T>
@@ -136,9 +162,10 @@ class CublasLt::Descriptors {
 
   absl::Status Describe(const ColumnMajor& matrix, Layout& layout) {
     cublasLtMatrixLayout_t made = nullptr;
-    RETURN_IF_ERROR(StatusOf(*calls_, "cublasLtMatrixLayoutCreate",
-                             calls_->create_layout(&made, TypeOf(matrix.dtype), static_cast<uint64_t>(matrix.rows),
-                                                   static_cast<uint64_t>(matrix.columns), matrix.leading)));
+    RETURN_IF_ERROR(StatusOf(
+        *calls_, "cublasLtMatrixLayoutCreate",
+        calls_->create_layout(&made, TypeOf(matrix.dtype), static_cast<uint64_t>(matrix.rows),
+                              static_cast<uint64_t>(matrix.columns), matrix.leading)));
     layout.reset(made);
     return absl::OkStatus();
   }
@@ -175,14 +202,16 @@ absl::Status CublasLt::Multiply(const GemmPlan& plan, void* queue) {
     ASSIGN_OR_RETURN(workspace, WorkspaceOf(queue));
   }
   const float alpha = 1, beta = plan.accumulate ? 1 : 0;
-  return StatusOf(calls_, "cublasLtMatmul",
-                  calls_.matmul(handle_, descriptors.operation(), &alpha, plan.first.data, descriptors.first(), plan.second.data,
-                                descriptors.second(), &beta, plan.result.data, descriptors.result(), plan.result.data,
-                                descriptors.result(), &chosen.algorithm, workspace, chosen.workspace_bytes,
-                                static_cast<cudaStream_t>(queue)));
+  return StatusOf(
+      calls_, "cublasLtMatmul",
+      calls_.matmul(handle_, descriptors.operation(), &alpha, plan.first.data, descriptors.first(),
+                    plan.second.data, descriptors.second(), &beta, plan.result.data,
+                    descriptors.result(), plan.result.data, descriptors.result(), &chosen.algorithm,
+                    workspace, chosen.workspace_bytes, static_cast<cudaStream_t>(queue)));
 }
 
-absl::StatusOr<CublasLt::Algorithm> CublasLt::AlgorithmFor(const ProductKind& kind, const Descriptors& descriptors) {
+absl::StatusOr<CublasLt::Algorithm> CublasLt::AlgorithmFor(const ProductKind& kind,
+                                                           const Descriptors& descriptors) {
   absl::MutexLock lock(&mutex_);
   const auto known = algorithms_.find(kind);
   if (known != algorithms_.end()) return known->second;
@@ -193,9 +222,11 @@ absl::StatusOr<CublasLt::Algorithm> CublasLt::AlgorithmFor(const ProductKind& ki
   return chosen;
 }
 
-absl::StatusOr<CublasLt::Algorithm> CublasLt::Choose(const ProductKind& kind, const Descriptors& descriptors) const {
+absl::StatusOr<CublasLt::Algorithm> CublasLt::Choose(const ProductKind& kind,
+                                                     const Descriptors& descriptors) const {
   cublasLtMatmulPreference_t made = nullptr;
-  RETURN_IF_ERROR(StatusOf(calls_, "cublasLtMatmulPreferenceCreate", calls_.create_preference(&made)));
+  RETURN_IF_ERROR(
+      StatusOf(calls_, "cublasLtMatmulPreferenceCreate", calls_.create_preference(&made)));
   const Owned<cublasLtMatmulPreferenceOpaque_t> preference(made, calls_.destroy_preference);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     return StatusOf(calls_, "cublasLtMatmulPreferenceSetAttribute",
@@ -203,16 +234,22 @@ absl::StatusOr<CublasLt::Algorithm> CublasLt::Choose(const ProductKind& kind, co
   };
   RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes));
   RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReductions));
-  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(kind.first_alignment)));
-  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(kind.second_alignment)));
-  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(kind.result_alignment)));
-  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(kind.result_alignment)));
+  RETURN_IF_ERROR(
+      set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(kind.first_alignment)));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                      static_cast<uint32_t>(kind.second_alignment)));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                      static_cast<uint32_t>(kind.result_alignment)));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+                      static_cast<uint32_t>(kind.result_alignment)));
 
   cublasLtMatmulHeuristicResult_t best = {};
   int count = 0;
-  RETURN_IF_ERROR(StatusOf(calls_, "cublasLtMatmulAlgoGetHeuristic",
-                           calls_.get_heuristic(handle_, descriptors.operation(), descriptors.first(), descriptors.second(),
-                                                descriptors.result(), descriptors.result(), preference.get(), 1, &best, &count)));
+  RETURN_IF_ERROR(
+      StatusOf(calls_, "cublasLtMatmulAlgoGetHeuristic",
+               calls_.get_heuristic(handle_, descriptors.operation(), descriptors.first(),
+                                    descriptors.second(), descriptors.result(),
+                                    descriptors.result(), preference.get(), 1, &best, &count)));
   if (count == 0) return absl::UnimplementedError("cuBLASLt has no algorithm for this product");
   RETURN_IF_ERROR(StatusOf(calls_, "cublasLtMatmulAlgoGetHeuristic", best.state));
   return Algorithm{best.algo, best.workspaceSize};
@@ -223,9 +260,11 @@ absl::StatusOr<void*> CublasLt::WorkspaceOf(void* queue) {
   std::shared_ptr<Buffer>& workspace = workspaces_[queue];
   if (workspace == nullptr) {
     std::shared_ptr<Buffer> memory = Buffer::Allocate(kWorkspaceBytes, {DeviceKind::CUDA, device_});
-    if (memory->missing()) return absl::ResourceExhaustedError("the device has no memory for cuBLASLt's workspace");
+    if (memory->missing())
+      return absl::ResourceExhaustedError("the device has no memory for cuBLASLt's workspace");
     // Kernels of another queue may still use memory that its owner has returned (block_cache.h).
-    RETURN_IF_ERROR(tandem::cuda::CudaStatus(cudaDeviceSynchronize(), "earlier work on CUDA device ", device_));
+    RETURN_IF_ERROR(
+        tandem::cuda::CudaStatus(cudaDeviceSynchronize(), "earlier work on CUDA device ", device_));
     workspace = std::move(memory);
   }
   return workspace->data();

@@ -5,18 +5,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cublasLt.h>
 #include <map>
 #include <memory>
-
-#include <cublasLt.h>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "kernels/memory/buffer.h"
 #include "kernels/cuda/plan/gemm_plan.h"
+#include "kernels/memory/buffer.h"
 
 namespace tandem::kernels::cuda {
 
@@ -51,9 +50,9 @@ struct ProductKind {
   bool operator==(const ProductKind&) const = default;
   template <class H>
   friend H AbslHashValue(H h, const ProductKind& p) {
-    return H::combine(std::move(h), p.rows, p.columns, p.depth, p.first_leading, p.second_leading, p.result_leading,
-                      p.first_alignment, p.second_alignment, p.result_alignment, p.operand, p.result, p.transpose_first,
-                      p.transpose_second, p.bias, p.gelu);
+    return H::combine(std::move(h), p.rows, p.columns, p.depth, p.first_leading, p.second_leading,
+                      p.result_leading, p.first_alignment, p.second_alignment, p.result_alignment,
+                      p.operand, p.result, p.transpose_first, p.transpose_second, p.bias, p.gelu);
   }
 };
 
@@ -74,7 +73,8 @@ class CublasLt {
   };
   class Descriptors;
 
-  CublasLt(int device, const CublasLtCalls& calls, cublasLtHandle_t handle) : device_(device), calls_(calls), handle_(handle) {}
+  CublasLt(int device, const CublasLtCalls& calls, cublasLtHandle_t handle)
+      : device_(device), calls_(calls), handle_(handle) {}
   absl::StatusOr<Algorithm> AlgorithmFor(const ProductKind& kind, const Descriptors& descriptors);
   absl::StatusOr<Algorithm> Choose(const ProductKind& kind, const Descriptors& descriptors) const;
   absl::StatusOr<void*> WorkspaceOf(void* queue);

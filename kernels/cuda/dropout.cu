@@ -1,6 +1,6 @@
 #include "kernels/cuda/device/dropout_bits.cuh"
-#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/device/map.cuh"
+#include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels::cuda {
 
@@ -27,8 +27,10 @@ struct Turn {
   }
   template <class V>
   __device__ V FromItsLane(V value) const {
-    if constexpr (kWidth == kBlockElements) return value;
-    else return __shfl_sync(kAllLanes, value, lane);
+    if constexpr (kWidth == kBlockElements)
+      return value;
+    else
+      return __shfl_sync(kAllLanes, value, lane);
   }
 };
 
@@ -36,15 +38,17 @@ struct Turn {
 // that start anywhere in a block. A byte of their mask has bits of two blocks, so the last lane
 // draws only for its neighbour. Larger kWidth requires rows of whole blocks.
 template <class T, int kWidth>
-__global__ void DropoutKernel(DropoutShape shape, DropoutStream random, const T* x, const int64_t* row_index, T* out,
-                              uint8_t* mask) {
+__global__ void DropoutKernel(DropoutShape shape, DropoutStream random, const T* x,
+                              const int64_t* row_index, T* out, uint8_t* mask) {
   constexpr int kOwners = kWidth == 1 ? kWarp - 1 : kWarp, kTurns = Turn<kWidth>::kTurns;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t warp = (int64_t{blockIdx.x} * kDropoutThreads + threadIdx.x) / kWarp;
   const int64_t unit = warp * kOwners + lane;
   const bool exists = unit < shape.rows * shape.blocks_per_row, owns = exists && lane < kOwners;
-  const int64_t row = exists ? unit / shape.blocks_per_row : 0, block = exists ? unit % shape.blocks_per_row : 0;
-  const uint64_t first = static_cast<uint64_t>(row_index[row]) * static_cast<uint64_t>(shape.columns);
+  const int64_t row = exists ? unit / shape.blocks_per_row : 0,
+                block = exists ? unit % shape.blocks_per_row : 0;
+  const uint64_t first =
+      static_cast<uint64_t>(row_index[row]) * static_cast<uint64_t>(shape.columns);
   const int phase = kWidth == 1 ? static_cast<int>(first % kBlockElements) : 0;
   const int64_t column = block * kBlockElements - phase;
   const int64_t place = row * shape.columns + column;
@@ -65,7 +69,8 @@ __global__ void DropoutKernel(DropoutShape shape, DropoutStream random, const T*
   const uint32_t kept = KeptBits(random, first / kBlockElements + static_cast<uint64_t>(block));
   const uint32_t next = __shfl_down_sync(kAllLanes, kept, 1);
   if (mask != nullptr && owns && block < shape.mask_bytes_per_row) {
-    mask[row * shape.mask_bytes_per_row + block] = static_cast<uint8_t>((kept | next << kBlockElements) >> phase);
+    mask[row * shape.mask_bytes_per_row + block] =
+        static_cast<uint8_t>((kept | next << kBlockElements) >> phase);
   }
   TANDEM_UNROLL
   for (int t = 0; t < kTurns; ++t) {
@@ -73,7 +78,8 @@ __global__ void DropoutKernel(DropoutShape shape, DropoutStream random, const T*
     const uint32_t bits = turn.FromItsLane(kept) >> turn.element;
     if (!takes[t]) continue;
     TANDEM_UNROLL
-    for (int e = 0; e < kWidth; ++e) values[t][e] = KeepOrZero((bits >> e & 1) != 0, values[t][e], random.scale);
+    for (int e = 0; e < kWidth; ++e)
+      values[t][e] = KeepOrZero((bits >> e & 1) != 0, values[t][e], random.scale);
     WriteElements<true>(out + places[t], kWidth, values[t]);
   }
 }
@@ -82,12 +88,14 @@ template <class T, int kWidth>
 void LaunchDropout(const DropoutArgs& args, const DropoutStream& random, Stream& stream) {
   const int64_t columns = args.x.shape[-1];
   const bool has_mask = !args.mask.empty();
-  const DropoutShape shape{args.x.shape.num_rows(), columns, DropoutBlocksPerRow(columns, has_mask), MaskRowBytes(columns)};
+  const DropoutShape shape{args.x.shape.num_rows(), columns, DropoutBlocksPerRow(columns, has_mask),
+                           MaskRowBytes(columns)};
   constexpr int kOwners = kWidth == 1 ? kWarp - 1 : kWarp;
   const int64_t warps = CeilDiv(shape.rows * shape.blocks_per_row, kOwners);
   const int64_t blocks = CeilDiv(warps * kWarp, kDropoutThreads);
-  Launch(stream, {"dropout", args.output}, Grid{static_cast<unsigned>(blocks), kDropoutThreads}, DropoutKernel<T, kWidth>, shape,
-         random, args.x.as<T>(), args.row_index.as<int64_t>(), args.output.as<T>(),
+  Launch(stream, {"dropout", args.output}, Grid{static_cast<unsigned>(blocks), kDropoutThreads},
+         DropoutKernel<T, kWidth>, shape, random, args.x.as<T>(), args.row_index.as<int64_t>(),
+         args.output.as<T>(),
          has_mask ? reinterpret_cast<uint8_t*>(args.mask.as<uint64_t>()) : nullptr);
 }
 
@@ -98,7 +106,9 @@ struct MaskElements {
   int64_t columns, bytes_per_row;
 
   bool TakesWidth(int width) const { return columns % width == 0; }
-  __device__ int64_t PlaceOf(int64_t i) const { return i / columns * bytes_per_row * 8 + i % columns; }
+  __device__ int64_t PlaceOf(int64_t i) const {
+    return i / columns * bytes_per_row * 8 + i % columns;
+  }
   template <bool kPacks, int kCount>
   __device__ void Read(int64_t place, int64_t, float (&x)[kCount]) const {
     const uint32_t bits = uint32_t{mask[place / 8]} >> (place % 8);
@@ -109,7 +119,9 @@ struct MaskElements {
 
 struct DropGradient {
   float scale;
-  __device__ float operator()(float grad, float kept) const { return KeepOrZero(kept != 0, grad, scale); }
+  __device__ float operator()(float grad, float kept) const {
+    return KeepOrZero(kept != 0, grad, scale);
+  }
 };
 
 }  // namespace
@@ -119,19 +131,24 @@ void Dropout(const DropoutArgs& args, Stream& stream) {
   WithDeviceType(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool whole_blocks = args.x.shape[-1] % kBlockElements == 0;
-    const bool packs = whole_blocks && TakesPacks<T>(args.x.data, 0) && TakesPacks<T>(args.output.data, 0);
-    if (packs) LaunchDropout<T, kPackOf<T>>(args, random, stream);
-    else LaunchDropout<T, 1>(args, random, stream);
+    const bool packs =
+        whole_blocks && TakesPacks<T>(args.x.data, 0) && TakesPacks<T>(args.output.data, 0);
+    if (packs)
+      LaunchDropout<T, kPackOf<T>>(args, random, stream);
+    else
+      LaunchDropout<T, 1>(args, random, stream);
   });
 }
 
 void DropoutBackward(const DropoutBackwardArgs& args, Stream& stream) {
   const int64_t columns = args.grad_output.shape[-1];
   const DropGradient drop{static_cast<float>(KeepScale(DropThreshold(args.probability)))};
-  const MaskElements kept{reinterpret_cast<const uint8_t*>(args.mask.as<uint64_t>()), columns, MaskRowBytes(columns)};
+  const MaskElements kept{reinterpret_cast<const uint8_t*>(args.mask.as<uint64_t>()), columns,
+                          MaskRowBytes(columns)};
   WithDeviceType(args.grad_output.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Map<T>({"dropout_backward", args.grad_input}, stream, drop, Elements<T>{args.grad_output.as<T>()}, kept);
+    Map<T>({"dropout_backward", args.grad_input}, stream, drop,
+           Elements<T>{args.grad_output.as<T>()}, kept);
   });
 }
 

@@ -1,6 +1,6 @@
-#include "kernels/memory/cuda_runtime_calls.h"
-#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/device/map.cuh"
+#include "kernels/cuda/kernels.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 
 // Sums of products are explicit fmaf. Otherwise the compiler could round them differently in the
 // kernel for packs and the kernel for single elements.
@@ -61,10 +61,14 @@ void Fill(const ArrayView& x, double value, Stream& stream) {
     Map<T>({"fill", x}, stream, Constant<Compute<T>>{static_cast<Compute<T>>(value)});
   };
   switch (x.dtype) {
-    case DType::I64: return fill(int64_t{});
-    case DType::U64: return fill(uint64_t{});
-    case DType::U8: return fill(uint8_t{});
-    default: WithStorageType(x.dtype, fill);
+    case DType::I64:
+      return fill(int64_t{});
+    case DType::U64:
+      return fill(uint64_t{});
+    case DType::U8:
+      return fill(uint8_t{});
+    default:
+      WithStorageType(x.dtype, fill);
   }
 }
 
@@ -87,15 +91,16 @@ void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream
 void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream& stream) {
   WithDeviceType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Map<T>({"add_scaled", output}, stream, PlusScaled{static_cast<float>(scale)}, Elements<T>{output.as<T>()},
-           Elements<T>{x.as<T>()});
+    Map<T>({"add_scaled", output}, stream, PlusScaled{static_cast<float>(scale)},
+           Elements<T>{output.as<T>()}, Elements<T>{x.as<T>()});
   });
 }
 
 void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& stream) {
   WithDeviceType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Map<T>({"scale", output}, stream, TimesConstant{static_cast<float>(scale)}, Elements<T>{x.as<T>()});
+    Map<T>({"scale", output}, stream, TimesConstant{static_cast<float>(scale)},
+           Elements<T>{x.as<T>()});
   });
 }
 
@@ -106,12 +111,13 @@ void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, S
   });
 }
 
-void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id, const ArrayView& column_id, double value,
-                   Stream& stream) {
+void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id,
+                   const ArrayView& column_id, double value, Stream& stream) {
   const Matches matches{row_id.as<int64_t>(), column_id.as<int64_t>(), x.shape[1]};
   WithDeviceType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Map<T>({"add_where_equal", output}, stream, PlusWhere{static_cast<float>(value)}, Elements<T>{x.as<T>()}, matches);
+    Map<T>({"add_where_equal", output}, stream, PlusWhere{static_cast<float>(value)},
+           Elements<T>{x.as<T>()}, matches);
   });
 }
 
@@ -120,7 +126,8 @@ void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias,
     WithDeviceType(bias.dtype, [&](auto bias_zero) {
       using T = decltype(zero);
       using B = decltype(bias_zero);
-      Map<T>({"add_bias", output}, stream, Plus{}, Elements<T>{x.as<T>()}, PerColumn<B>{bias.as<B>(), x.shape[-1]});
+      Map<T>({"add_bias", output}, stream, Plus{}, Elements<T>{x.as<T>()},
+             PerColumn<B>{bias.as<B>(), x.shape[-1]});
     });
   });
 }

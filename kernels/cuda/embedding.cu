@@ -1,10 +1,10 @@
-#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/cuda/device/elements.cuh"
-#include "kernels/cuda/plan/embedding_plan.h"
-#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/plan/embedding_plan.h"
 #include "kernels/cuda/plan/reduce_plan.h"
 #include "kernels/cuda/stable_sort.cuh"
+#include "kernels/memory/cuda_runtime_calls.h"
 
 namespace tandem::kernels::cuda {
 
@@ -15,8 +15,8 @@ constexpr int kThreads = 256;
 constexpr int kGatherWords = 4;
 
 template <class Word>
-__global__ void GatherKernel(Word* output, const Word* table, const int64_t* index, int64_t count, int64_t row_words,
-                             int64_t num_rows) {
+__global__ void GatherKernel(Word* output, const Word* table, const int64_t* index, int64_t count,
+                             int64_t row_words, int64_t num_rows) {
   Word words[kGatherWords];
   const int64_t first = int64_t{blockIdx.x} * kThreads * kGatherWords + threadIdx.x;
   TANDEM_UNROLL
@@ -38,11 +38,16 @@ __global__ void GatherKernel(Word* output, const Word* table, const int64_t* ind
 template <class Body>
 void WithWord(size_t bytes, const Body& body) {
   switch (bytes) {
-    case 16: return body(uint4{});
-    case 8: return body(uint64_t{});
-    case 4: return body(uint32_t{});
-    case 2: return body(uint16_t{});
-    default: body(uint8_t{});
+    case 16:
+      return body(uint4{});
+    case 8:
+      return body(uint64_t{});
+    case 4:
+      return body(uint32_t{});
+    case 2:
+      return body(uint16_t{});
+    default:
+      body(uint8_t{});
   }
 }
 
@@ -69,7 +74,8 @@ struct Scatter {
 };
 
 template <bool kPacks, int kWidth>
-__device__ inline void WriteOutput(const Scatter& scatter, uint32_t key, int64_t column, float (&sum)[kWidth]) {
+__device__ inline void WriteOutput(const Scatter& scatter, uint32_t key, int64_t column,
+                                   float (&sum)[kWidth]) {
   float* to = scatter.output + int64_t{key} * scatter.columns + column;
   const int64_t left = scatter.columns - column;
   if (scatter.accumulate) {
@@ -96,9 +102,13 @@ __global__ void SumPiecesKernel(Scatter scatter, const T* rows) {
   const int64_t end = head + kPieceRows < segment.end ? head + kPieceRows : segment.end;
   const int64_t left = scatter.columns - column;
   float sum[kWidth] = {};
-  AddRows<kPacks>(head, end, 1, left, [&](int64_t p) { return rows + scatter.places[p] * scatter.columns + column; }, sum);
-  if (segment.end - segment.begin <= kPieceRows) return WriteOutput<kPacks>(scatter, key, column, sum);
-  float* partial = scatter.partials + PartialSlot(head, head == segment.begin) * scatter.columns + column;
+  AddRows<kPacks>(
+      head, end, 1, left,
+      [&](int64_t p) { return rows + scatter.places[p] * scatter.columns + column; }, sum);
+  if (segment.end - segment.begin <= kPieceRows)
+    return WriteOutput<kPacks>(scatter, key, column, sum);
+  float* partial =
+      scatter.partials + PartialSlot(head, head == segment.begin) * scatter.columns + column;
   WriteElements<kPacks>(partial, left, sum);
 }
 
@@ -113,22 +123,27 @@ __global__ void CombinePiecesKernel(Scatter scatter, int column_threads) {
   __shared__ float room[kCombineThreads][kWidth];
   static_assert(kPieceRows == kWarp);
   const int64_t place = int64_t{blockIdx.x} * kPieceRows + threadIdx.x % kWarp;
-  const bool starts = place + kPieceRows < scatter.count && scatter.segments[scatter.keys[place]].begin == place &&
+  const bool starts = place + kPieceRows < scatter.count &&
+                      scatter.segments[scatter.keys[place]].begin == place &&
                       scatter.segments[scatter.keys[place]].end > place + kPieceRows;
   const unsigned starting = __ballot_sync(kAllLanes, starts);
   if (starting == 0) return;  // the same in every warp
   const int64_t head = int64_t{blockIdx.x} * kPieceRows + __ffs(static_cast<int>(starting)) - 1;
   const uint32_t key = scatter.keys[head];
   const int64_t pieces = CeilDiv(int64_t{scatter.segments[key].end} - head, kPieceRows);
-  const int runs = kCombineThreads / column_threads, run = static_cast<int>(threadIdx.x) / column_threads;
+  const int runs = kCombineThreads / column_threads,
+            run = static_cast<int>(threadIdx.x) / column_threads;
   const int64_t run_pieces = CeilDiv(pieces, runs), first = run * run_pieces;
   const int64_t end = first + run_pieces < pieces ? first + run_pieces : pieces;
   const int64_t step = int64_t{gridDim.y} * column_threads * kWidth;
-  for (int64_t columns = int64_t{blockIdx.y} * column_threads * kWidth; columns < scatter.columns; columns += step) {
-    const int64_t column = columns + static_cast<int>(threadIdx.x) % column_threads * kWidth, left = scatter.columns - column;
+  for (int64_t columns = int64_t{blockIdx.y} * column_threads * kWidth; columns < scatter.columns;
+       columns += step) {
+    const int64_t column = columns + static_cast<int>(threadIdx.x) % column_threads * kWidth,
+                  left = scatter.columns - column;
     float sum[kWidth] = {};
     const auto partial = [&](int64_t piece) {
-      return scatter.partials + PartialSlot(head + piece * kPieceRows, piece == 0) * scatter.columns + column;
+      return scatter.partials +
+             PartialSlot(head + piece * kPieceRows, piece == 0) * scatter.columns + column;
     };
     if (left > 0) AddRows<kPacks>(first, end, 1, left, partial, sum);
     TANDEM_UNROLL
@@ -137,58 +152,74 @@ __global__ void CombinePiecesKernel(Scatter scatter, int column_threads) {
       __syncthreads();
       if (run >= half) continue;
       TANDEM_UNROLL
-      for (int e = 0; e < kWidth; ++e) room[threadIdx.x][e] += room[static_cast<int>(threadIdx.x) + half * column_threads][e];
+      for (int e = 0; e < kWidth; ++e)
+        room[threadIdx.x][e] += room[static_cast<int>(threadIdx.x) + half * column_threads][e];
     }
     if (run == 0 && left > 0) WriteOutput<kPacks>(scatter, key, column, room[threadIdx.x]);
     __syncthreads();
   }
 }
 
-
 template <class T>
 void ScatterSorted(const Scatter& scatter, const ArrayView& output, const T* rows, Stream& stream) {
-  const bool packs = TakesPacks<T>(rows, scatter.columns) && TakesPacks<float>(scatter.output, scatter.columns);
+  const bool packs =
+      TakesPacks<T>(rows, scatter.columns) && TakesPacks<float>(scatter.output, scatter.columns);
   const int64_t threads = scatter.count * CeilDiv(scatter.columns, kPackOf<T>);
-  Launch(stream, {"scatter_add_rows", output}, Grid{static_cast<unsigned>(CeilDiv(threads, kThreads)), kThreads},
+  Launch(stream, {"scatter_add_rows", output},
+         Grid{static_cast<unsigned>(CeilDiv(threads, kThreads)), kThreads},
          packs ? SumPiecesKernel<T, true> : SumPiecesKernel<T, false>, scatter, rows);
   if (scatter.count <= kPieceRows) return;
   const int64_t row_packs = CeilDiv(scatter.columns, kPackOf<float>);
   const int column_threads = ColumnThreads(row_packs);
-  const dim3 blocks(static_cast<unsigned>(CeilDiv(scatter.count, kPieceRows)),
-                    static_cast<unsigned>(std::min<int64_t>(64, CeilDiv(row_packs, column_threads))));
+  const dim3 blocks(
+      static_cast<unsigned>(CeilDiv(scatter.count, kPieceRows)),
+      static_cast<unsigned>(std::min<int64_t>(64, CeilDiv(row_packs, column_threads))));
   Launch(stream, {"scatter_add_rows", output}, Grid{blocks, kCombineThreads},
          packs ? CombinePiecesKernel<true> : CombinePiecesKernel<false>, scatter, column_threads);
 }
 
 }  // namespace
 
-void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView& index, Stream& stream) {
+void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView& index,
+                Stream& stream) {
   const int64_t count = index.num_elements(), num_rows = table.shape.num_rows();
   const size_t row_bytes = static_cast<size_t>(table.shape[-1]) * SizeOf(table.dtype);
   if (row_bytes == 0) return;
-  const size_t word_bytes =
-      RowWordBytes(row_bytes, reinterpret_cast<uintptr_t>(output.data), reinterpret_cast<uintptr_t>(table.data));
+  const size_t word_bytes = RowWordBytes(row_bytes, reinterpret_cast<uintptr_t>(output.data),
+                                         reinterpret_cast<uintptr_t>(table.data));
   const int64_t row_words = static_cast<int64_t>(row_bytes / word_bytes);
   const int64_t blocks = CeilDiv(count * row_words, int64_t{kThreads} * kGatherWords);
   WithWord(word_bytes, [&](auto zero) {
     using Word = decltype(zero);
-    Launch(stream, {"gather_rows", output}, Grid{static_cast<unsigned>(blocks), kThreads}, GatherKernel<Word>,
-           static_cast<Word*>(output.data), static_cast<const Word*>(table.data), index.as<int64_t>(), count, row_words, num_rows);
+    Launch(stream, {"gather_rows", output}, Grid{static_cast<unsigned>(blocks), kThreads},
+           GatherKernel<Word>, static_cast<Word*>(output.data),
+           static_cast<const Word*>(table.data), index.as<int64_t>(), count, row_words, num_rows);
   });
 }
 
-void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index, bool accumulate, Stream& stream) {
-  const int64_t count = index.num_elements(), num_rows = output.shape.num_rows(), columns = output.shape[-1];
+void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index,
+                    bool accumulate, Stream& stream) {
+  const int64_t count = index.num_elements(), num_rows = output.shape.num_rows(),
+                columns = output.shape[-1];
   if (!accumulate && output.num_bytes() > 0 && stream.status().ok()) {
-    stream.Fail(tandem::cuda::SetBytesAsync(output.data, 0, output.num_bytes(), stream.device().index, stream.queue()));
+    stream.Fail(tandem::cuda::SetBytesAsync(output.data, 0, output.num_bytes(),
+                                            stream.device().index, stream.queue()));
   }
   if (count == 0 || columns == 0) return;
   const SortedIndex sorted = StableSort(index, num_rows, stream);
   const auto segments = DeviceScratch(stream, static_cast<size_t>(num_rows) * sizeof(Segment));
-  const auto partials = DeviceScratch(stream, static_cast<size_t>(NumPartialSlots(count) * columns) * sizeof(float));
-  const Scatter scatter{sorted.keys, sorted.places, static_cast<const Segment*>(segments->data()), count, columns, accumulate,
-                        output.as<float>(), static_cast<float*>(partials->data())};
-  Launch(stream, {"scatter_add_rows", output}, Grid{static_cast<unsigned>(CeilDiv(count, kThreads)), kThreads}, FindSegmentsKernel,
+  const auto partials =
+      DeviceScratch(stream, static_cast<size_t>(NumPartialSlots(count) * columns) * sizeof(float));
+  const Scatter scatter{sorted.keys,
+                        sorted.places,
+                        static_cast<const Segment*>(segments->data()),
+                        count,
+                        columns,
+                        accumulate,
+                        output.as<float>(),
+                        static_cast<float*>(partials->data())};
+  Launch(stream, {"scatter_add_rows", output},
+         Grid{static_cast<unsigned>(CeilDiv(count, kThreads)), kThreads}, FindSegmentsKernel,
          sorted.keys, count, static_cast<Segment*>(segments->data()));
   WithDeviceType(rows.dtype, [&](auto zero) {
     using T = decltype(zero);

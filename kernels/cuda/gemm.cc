@@ -3,8 +3,8 @@
 #include <sstream>
 
 #include "kernels/cuda/cublaslt.h"
-#include "kernels/cuda/plan/gemm_plan.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/plan/gemm_plan.h"
 
 namespace tandem::kernels::cuda {
 
@@ -12,8 +12,10 @@ namespace {
 
 absl::Status Named(const GemmArgs& args, const absl::Status& status) {
   std::ostringstream what;
-  what << "gemm of " << NameOf(args.a.dtype) << " " << args.a.shape << (args.transpose_a ? "' by " : " by ") << args.b.shape
-       << (args.transpose_b ? "' to " : " to ") << NameOf(args.c.dtype) << " " << args.c.shape << ": " << status.message();
+  what << "gemm of " << NameOf(args.a.dtype) << " " << args.a.shape
+       << (args.transpose_a ? "' by " : " by ") << args.b.shape
+       << (args.transpose_b ? "' to " : " to ") << NameOf(args.c.dtype) << " " << args.c.shape
+       << ": " << status.message();
   return absl::Status(status.code(), what.str());
 }
 
@@ -47,7 +49,8 @@ void Gemm(const GemmArgs& args, Stream& stream) {
   Multiply(args, stream);
 }
 
-void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation, Stream& stream) {
+void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation,
+                  Stream& stream) {
   if (args.c.num_elements() == 0 || !stream.status().ok()) return;
   if (TakesActivation(args, activation)) {
     const absl::Status status = Submit(PlanGemmActivate(args, activated), stream);

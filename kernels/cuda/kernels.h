@@ -32,21 +32,26 @@ void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream
 void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& stream);
 void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
 void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias, Stream& stream);
-void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id, const ArrayView& column_id, double value,
-                   Stream& stream);
-void ActivationForward(const ArrayView& output, const ArrayView& x, Activation activation, Stream& stream);
-void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x, Activation activation,
-                        Stream& stream);
+void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id,
+                   const ArrayView& column_id, double value, Stream& stream);
+void ActivationForward(const ArrayView& output, const ArrayView& x, Activation activation,
+                       Stream& stream);
+void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_output,
+                        const ArrayView& x, Activation activation, Stream& stream);
 void SwiGluForward(const ArrayView& output, const ArrayView& x, Stream& stream);
-void SwiGluBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x, Stream& stream);
+void SwiGluBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x,
+                    Stream& stream);
 void Dropout(const DropoutArgs& args, Stream& stream);
 void DropoutBackward(const DropoutBackwardArgs& args, Stream& stream);
 
-void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView& index, Stream& stream);
-void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index, bool accumulate, Stream& stream);
+void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView& index,
+                Stream& stream);
+void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index,
+                    bool accumulate, Stream& stream);
 
 void Gemm(const GemmArgs& args, Stream& stream);
-void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation, Stream& stream);
+void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation,
+                  Stream& stream);
 
 void CrossEntropy(const CrossEntropyArgs& args, Stream& stream);
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream);
@@ -67,12 +72,14 @@ double GradientSquaredNorm(const std::vector<OptimizerRun>& runs, Stream& stream
 
 void ColumnSum(const ArrayView& output, const ArrayView& x, bool accumulate, Stream& stream);
 void RowDot(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
-void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& scale, bool accumulate, Stream& stream);
+void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& scale, bool accumulate,
+               Stream& stream);
 void Sum(const ArrayView& output, const ArrayView& x, Stream& stream);
 double Sum(const ArrayView& x, Stream& stream);
 double SumOfSquares(const ArrayView& x, Stream& stream);
 
 void SoftmaxForward(const ArrayView& output, const ArrayView& x, Stream& stream);
-void SoftmaxBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& output, Stream& stream);
+void SoftmaxBackward(const ArrayView& grad_input, const ArrayView& grad_output,
+                     const ArrayView& output, Stream& stream);
 
 }  // namespace tandem::kernels::cuda

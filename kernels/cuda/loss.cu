@@ -1,9 +1,8 @@
-#include "kernels/loss.h"
-
-#include "kernels/memory/kernel_span.h"
+#include "kernels/cuda/device/row.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/plan/loss_plan.h"
-#include "kernels/cuda/device/row.cuh"
+#include "kernels/loss.h"
+#include "kernels/memory/kernel_span.h"
 
 namespace tandem::kernels::cuda {
 
@@ -51,7 +50,8 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, kLa
     ForEachPack<PacksHeld(kPack)>(part, [&](int64_t column, int p) {
       const Pack<S, kPack> logits = held.At(column, p);
       Pack<G, kPack> result;
-      for (int i = 0; i < kPack; ++i) result.values[i] = Store<G>(ExpOf(Load(logits.values[i]) - total.max) * inverse);
+      for (int i = 0; i < kPack; ++i)
+        result.values[i] = Store<G>(ExpOf(Load(logits.values[i]) - total.max) * inverse);
       WritePack(result, grad + column, a.aligned);
     });
     if (has_target) grad[target] = Store<G>(ExpOf(target_logit - total.max) * inverse - 1.0f);
@@ -71,9 +71,11 @@ void LaunchCrossEntropy(const char* name, const CrossEntropyArgs& args, Stream& 
                                         .grad = args.grad.empty() ? nullptr : args.grad.as<G>(),
                                         .room_columns = RoomColumns<S>(plan, columns),
                                         .aligned = AllTakePacks(args.logits, args.grad)};
-  const Grid grid{dim3(RowBlocks(plan, rows)), dim3(plan.threads), static_cast<size_t>(arrays.room_columns) * sizeof(S)};
+  const Grid grid{dim3(RowBlocks(plan, rows)), dim3(plan.threads),
+                  static_cast<size_t>(arrays.room_columns) * sizeof(S)};
   WithPlan<S>(plan, [&](auto pack, auto lanes) {
-    Launch(stream, {name, args.logits}, grid, CrossEntropyKernel<S, G, decltype(pack)::value, decltype(lanes)::value>, arrays);
+    Launch(stream, {name, args.logits}, grid,
+           CrossEntropyKernel<S, G, decltype(pack)::value, decltype(lanes)::value>, arrays);
   });
 }
 
@@ -87,15 +89,18 @@ __device__ inline void BinaryCrossEntropyOf(float x, float label, float* loss, f
 
 // One thread per pack; the last pack may be incomplete.
 __global__ void __launch_bounds__(kElementThreads)
-    BinaryCrossEntropyKernel(const float* logits, const float* label, float* loss, float* grad, int64_t count, bool aligned) {
+    BinaryCrossEntropyKernel(const float* logits, const float* label, float* loss, float* grad,
+                             int64_t count, bool aligned) {
   constexpr int kPack = kPackOf<float>;
   using Floats = Pack<float, kPack>;
   const int64_t step = int64_t{gridDim.x} * kElementThreads * kPack;
-  for (int64_t begin = (int64_t{blockIdx.x} * kElementThreads + threadIdx.x) * kPack; begin < count; begin += step) {
+  for (int64_t begin = (int64_t{blockIdx.x} * kElementThreads + threadIdx.x) * kPack; begin < count;
+       begin += step) {
     if (aligned && begin + kPack <= count) {
       const Floats x = Floats::At(logits + begin), y = Floats::At(label + begin);
       Floats losses, grads;
-      for (int i = 0; i < kPack; ++i) BinaryCrossEntropyOf(x.values[i], y.values[i], &losses.values[i], &grads.values[i]);
+      for (int i = 0; i < kPack; ++i)
+        BinaryCrossEntropyOf(x.values[i], y.values[i], &losses.values[i], &grads.values[i]);
       losses.Put(loss + begin);
       if (grad != nullptr) grads.Put(grad + begin);
     } else {
@@ -112,8 +117,10 @@ __global__ void __launch_bounds__(kElementThreads)
 ArrayView Rows(const ArrayView& view, int64_t first, int64_t count) {
   Shape shape = view.shape;
   shape[0] = count;
-  const size_t row_bytes = view.shape[0] == 0 ? 0 : view.num_bytes() / static_cast<size_t>(view.shape[0]);
-  return ArrayView(static_cast<char*>(view.data) + static_cast<size_t>(first) * row_bytes, view.dtype, shape);
+  const size_t row_bytes =
+      view.shape[0] == 0 ? 0 : view.num_bytes() / static_cast<size_t>(view.shape[0]);
+  return ArrayView(static_cast<char*>(view.data) + static_cast<size_t>(first) * row_bytes,
+                   view.dtype, shape);
 }
 
 // Processes some rows at a time: their logits in f32, losses, gradients, and the products of the
@@ -128,13 +135,16 @@ class LinearCrossEntropyRun {
         rows_(args.hidden.shape[0]),
         classes_(args.weight.shape[args.weight_is_table ? 0 : 1]),
         chunk_rows_(std::min(rows_, chunk_rows)),
-        with_gradients_(!args.grad_hidden.empty() || !args.grad_weight.empty() || !args.grad_bias.empty()),
+        with_gradients_(!args.grad_hidden.empty() || !args.grad_weight.empty() ||
+                        !args.grad_bias.empty()),
         logits_(DeviceScratch(stream, static_cast<size_t>(chunk_rows_ * classes_) * sizeof(float))),
-        grads_(with_gradients_ && !kInPlace ? DeviceScratch(stream, static_cast<size_t>(chunk_rows_ * classes_) * sizeof(T))
-                                            : logits_) {}
+        grads_(with_gradients_ && !kInPlace
+                   ? DeviceScratch(stream, static_cast<size_t>(chunk_rows_ * classes_) * sizeof(T))
+                   : logits_) {}
 
   void Run() {
-    for (int64_t begin = 0; begin < rows_; begin += chunk_rows_) AddChunk(begin, std::min(chunk_rows_, rows_ - begin));
+    for (int64_t begin = 0; begin < rows_; begin += chunk_rows_)
+      AddChunk(begin, std::min(chunk_rows_, rows_ - begin));
   }
 
  private:
@@ -142,12 +152,21 @@ class LinearCrossEntropyRun {
 
   void AddChunk(int64_t begin, int64_t rows) {
     const bool table = args_.weight_is_table, later = begin > 0;
-    const ArrayView hidden = Rows(args_.hidden, begin, rows), logits(logits_->data(), DType::F32, {rows, classes_});
-    const ArrayView grads = with_gradients_ ? ArrayView(grads_->data(), DTypeOf<T>(), {rows, classes_}) : ArrayView();
-    Multiply({.a = hidden, .b = args_.weight, .c = logits, .transpose_b = table, .bias = args_.bias});
-    Losses({.logits = logits, .target = Rows(args_.target, begin, rows), .loss = Rows(args_.loss, begin, rows), .grad = grads});
+    const ArrayView hidden = Rows(args_.hidden, begin, rows),
+                    logits(logits_->data(), DType::F32, {rows, classes_});
+    const ArrayView grads =
+        with_gradients_ ? ArrayView(grads_->data(), DTypeOf<T>(), {rows, classes_}) : ArrayView();
+    Multiply(
+        {.a = hidden, .b = args_.weight, .c = logits, .transpose_b = table, .bias = args_.bias});
+    Losses({.logits = logits,
+            .target = Rows(args_.target, begin, rows),
+            .loss = Rows(args_.loss, begin, rows),
+            .grad = grads});
     if (!args_.grad_hidden.empty()) {
-      Multiply({.a = grads, .b = args_.weight, .c = Rows(args_.grad_hidden, begin, rows), .transpose_b = !table});
+      Multiply({.a = grads,
+                .b = args_.weight,
+                .c = Rows(args_.grad_hidden, begin, rows),
+                .transpose_b = !table});
     }
     if (!args_.grad_weight.empty()) {
       Multiply({.a = table ? grads : hidden,
@@ -190,20 +209,25 @@ void CrossEntropy(const CrossEntropyArgs& args, Stream& stream) {
 
 void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
   const int64_t count = args.logits.num_elements();
-  const int64_t blocks = std::min<int64_t>(CeilDiv(count, kElementThreads * kPackOf<float>), int64_t{1} << 30);
-  Launch(stream, {"binary_cross_entropy", args.logits}, {dim3(blocks), dim3(kElementThreads)}, BinaryCrossEntropyKernel,
-         args.logits.as<float>(), args.label.as<float>(), args.loss.as<float>(),
-         args.grad.empty() ? nullptr : args.grad.as<float>(), count, AllTakePacks(args.logits, args.label, args.loss, args.grad));
+  const int64_t blocks =
+      std::min<int64_t>(CeilDiv(count, kElementThreads * kPackOf<float>), int64_t{1} << 30);
+  Launch(stream, {"binary_cross_entropy", args.logits}, {dim3(blocks), dim3(kElementThreads)},
+         BinaryCrossEntropyKernel, args.logits.as<float>(), args.label.as<float>(),
+         args.loss.as<float>(), args.grad.empty() ? nullptr : args.grad.as<float>(), count,
+         AllTakePacks(args.logits, args.label, args.loss, args.grad));
 }
 
-void LinearCrossEntropyInChunks(const LinearCrossEntropyArgs& args, int64_t chunk_rows, Stream& stream) {
+void LinearCrossEntropyInChunks(const LinearCrossEntropyArgs& args, int64_t chunk_rows,
+                                Stream& stream) {
   if (args.hidden.shape[0] == 0) {  // sums of nothing are 0
     for (const ArrayView& sum : {args.grad_weight, args.grad_bias}) {
       if (!sum.empty()) Fill(sum, 0, stream);
     }
     return;
   }
-  WithDeviceType(args.hidden.dtype, [&](auto zero) { LinearCrossEntropyRun<decltype(zero)>(args, chunk_rows, stream).Run(); });
+  WithDeviceType(args.hidden.dtype, [&](auto zero) {
+    LinearCrossEntropyRun<decltype(zero)>(args, chunk_rows, stream).Run();
+  });
 }
 
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream) {

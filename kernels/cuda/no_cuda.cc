@@ -1,9 +1,9 @@
 // Definitions for a build without the CUDA toolkit; a forgotten one is a link error. No device
 // exists in such a build, so nobody calls them.
 #include "kernels/base/check.h"
-#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 
 namespace tandem {
 
@@ -72,17 +72,32 @@ void AddScaled(const ArrayView&, const ArrayView&, double, Stream&) { Refuse("Ad
 void Scale(const ArrayView&, const ArrayView&, double, Stream&) { Refuse("Scale"); }
 void Multiply(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("Multiply"); }
 void AddBias(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("AddBias"); }
-void AddWhereEqual(const ArrayView&, const ArrayView&, const ArrayView&, const ArrayView&, double, Stream&) { Refuse("AddWhereEqual"); }
-void ActivationForward(const ArrayView&, const ArrayView&, Activation, Stream&) { Refuse("ActivationForward"); }
-void ActivationBackward(const ArrayView&, const ArrayView&, const ArrayView&, Activation, Stream&) { Refuse("ActivationBackward"); }
+void AddWhereEqual(const ArrayView&, const ArrayView&, const ArrayView&, const ArrayView&, double,
+                   Stream&) {
+  Refuse("AddWhereEqual");
+}
+void ActivationForward(const ArrayView&, const ArrayView&, Activation, Stream&) {
+  Refuse("ActivationForward");
+}
+void ActivationBackward(const ArrayView&, const ArrayView&, const ArrayView&, Activation, Stream&) {
+  Refuse("ActivationBackward");
+}
 void SwiGluForward(const ArrayView&, const ArrayView&, Stream&) { Refuse("SwiGluForward"); }
-void SwiGluBackward(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("SwiGluBackward"); }
+void SwiGluBackward(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) {
+  Refuse("SwiGluBackward");
+}
 void Dropout(const DropoutArgs&, Stream&) { Refuse("Dropout"); }
 void DropoutBackward(const DropoutBackwardArgs&, Stream&) { Refuse("DropoutBackward"); }
-void GatherRows(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("GatherRows"); }
-void ScatterAddRows(const ArrayView&, const ArrayView&, const ArrayView&, bool, Stream&) { Refuse("ScatterAddRows"); }
+void GatherRows(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) {
+  Refuse("GatherRows");
+}
+void ScatterAddRows(const ArrayView&, const ArrayView&, const ArrayView&, bool, Stream&) {
+  Refuse("ScatterAddRows");
+}
 void Gemm(const GemmArgs&, Stream&) { Refuse("Gemm"); }
-void GemmActivate(const GemmArgs&, const ArrayView&, Activation, Stream&) { Refuse("GemmActivate"); }
+void GemmActivate(const GemmArgs&, const ArrayView&, Activation, Stream&) {
+  Refuse("GemmActivate");
+}
 void CrossEntropy(const CrossEntropyArgs&, Stream&) { Refuse("CrossEntropy"); }
 void LinearCrossEntropy(const LinearCrossEntropyArgs&, Stream&) { Refuse("LinearCrossEntropy"); }
 void BinaryCrossEntropy(const BinaryCrossEntropyArgs&, Stream&) { Refuse("BinaryCrossEntropy"); }
@@ -91,17 +106,27 @@ void LayerNormBackward(const LayerNormBackwardArgs&, Stream&) { Refuse("LayerNor
 void RmsNormForward(const RmsNormForwardArgs&, Stream&) { Refuse("RmsNormForward"); }
 void RmsNormBackward(const RmsNormBackwardArgs&, Stream&) { Refuse("RmsNormBackward"); }
 void SgdUpdate(const std::vector<OptimizerRun>&, const SgdArgs&, Stream&) { Refuse("SgdUpdate"); }
-void AdagradUpdate(const std::vector<OptimizerRun>&, const AdagradArgs&, Stream&) { Refuse("AdagradUpdate"); }
-void AdamUpdate(const std::vector<OptimizerRun>&, const AdamArgs&, Stream&) { Refuse("AdamUpdate"); }
-double GradientSquaredNorm(const std::vector<OptimizerRun>&, Stream&) { Refuse("GradientSquaredNorm"); }
+void AdagradUpdate(const std::vector<OptimizerRun>&, const AdagradArgs&, Stream&) {
+  Refuse("AdagradUpdate");
+}
+void AdamUpdate(const std::vector<OptimizerRun>&, const AdamArgs&, Stream&) {
+  Refuse("AdamUpdate");
+}
+double GradientSquaredNorm(const std::vector<OptimizerRun>&, Stream&) {
+  Refuse("GradientSquaredNorm");
+}
 void ColumnSum(const ArrayView&, const ArrayView&, bool, Stream&) { Refuse("ColumnSum"); }
 void RowDot(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("RowDot"); }
-void ScaleRows(const ArrayView&, const ArrayView&, const ArrayView&, bool, Stream&) { Refuse("ScaleRows"); }
+void ScaleRows(const ArrayView&, const ArrayView&, const ArrayView&, bool, Stream&) {
+  Refuse("ScaleRows");
+}
 void Sum(const ArrayView&, const ArrayView&, Stream&) { Refuse("Sum"); }
 double Sum(const ArrayView&, Stream&) { Refuse("Sum"); }
 double SumOfSquares(const ArrayView&, Stream&) { Refuse("SumOfSquares"); }
 void SoftmaxForward(const ArrayView&, const ArrayView&, Stream&) { Refuse("SoftmaxForward"); }
-void SoftmaxBackward(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("SoftmaxBackward"); }
+void SoftmaxBackward(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) {
+  Refuse("SoftmaxBackward");
+}
 
 }  // namespace kernels::cuda
 

@@ -1,8 +1,7 @@
-#include "kernels/norm.h"
-
 #include "kernels/cuda/device/dropout_bits.cuh"
-#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/device/row.cuh"
+#include "kernels/cuda/kernels.h"
+#include "kernels/norm.h"
 
 namespace tandem::kernels::cuda {
 
@@ -53,8 +52,11 @@ template <int kPack>
 class KeptElements {
  public:
   template <class S, class O>
-  __device__ KeptElements(const ResidualArrays<S, O>& r, int64_t row, int64_t columns, const RowPart& part)
-      : random_(r.random), drops_(r.row_index != nullptr && part.columns != 0), first_(drops_ ? r.FirstOf(row, columns) : 0) {
+  __device__ KeptElements(const ResidualArrays<S, O>& r, int64_t row, int64_t columns,
+                          const RowPart& part)
+      : random_(r.random),
+        drops_(r.row_index != nullptr && part.columns != 0),
+        first_(drops_ ? r.FirstOf(row, columns) : 0) {
     if (!drops_) return;
     held_ = 0;
 #pragma unroll
@@ -88,7 +90,8 @@ class KeptElements {
 
 // values[i] = from[column + i], or `absent` if `from` is null.
 template <int kPack>
-__device__ inline void ReadAffine(const float* from, int64_t column, bool aligned, float absent, float (&values)[kPack]) {
+__device__ inline void ReadAffine(const float* from, int64_t column, bool aligned, float absent,
+                                  float (&values)[kPack]) {
   constexpr int kPart = kPack < 4 ? kPack : 4;
   if (from == nullptr) {
     for (int i = 0; i < kPack; ++i) values[i] = absent;
@@ -104,8 +107,8 @@ __device__ inline void ReadAffine(const float* from, int64_t column, bool aligne
 // x becomes x + Drop(y), and the sum is also written. Loads all of y before it stores the first
 // sum.
 template <int kPack, class S, class O>
-__device__ inline void AddResidual(const ResidualArrays<S, O>& r, int64_t row, int64_t columns, const RowPart& part, bool aligned,
-                                   HeldRow<S, kPack>& x) {
+__device__ inline void AddResidual(const ResidualArrays<S, O>& r, int64_t row, int64_t columns,
+                                   const RowPart& part, bool aligned, HeldRow<S, kPack>& x) {
   const HeldRow<O, kPack> y(r.y + row * columns, part, aligned);
   S* const sums = r.sum + row * columns;
   const KeptElements<kPack> kept_elements(r, row, columns, part);
@@ -115,7 +118,8 @@ __device__ inline void AddResidual(const ResidualArrays<S, O>& r, int64_t row, i
     const uint32_t kept = kept_elements.Of(column, p);
     for (int i = 0; i < kPack; ++i) {
       const float old = Load(sum.values[i]);
-      sum.values[i] = Store<S>((kept >> i & 1) != 0 ? fmaf(Load(added.values[i]), r.random.scale, old) : old);
+      sum.values[i] =
+          Store<S>((kept >> i & 1) != 0 ? fmaf(Load(added.values[i]), r.random.scale, old) : old);
     }
     x.Hold(p, sum);
     WritePack(sum, sums + column, aligned);
@@ -157,7 +161,8 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
       ReadAffine(a.beta, column, a.aligned, 0.0f, beta);
       const Pack<S, kPack> pack = x.At(column, p);
       Pack<O, kPack> result;
-      for (int i = 0; i < kPack; ++i) result.values[i] = Store<O>((Load(pack.values[i]) - mean) * inverse * gamma[i] + beta[i]);
+      for (int i = 0; i < kPack; ++i)
+        result.values[i] = Store<O>((Load(pack.values[i]) - mean) * inverse * gamma[i] + beta[i]);
       WritePack(result, a.output + row * a.columns + column, a.aligned);
     });
   }
@@ -189,7 +194,8 @@ struct ColumnSums {
 
 // Writes the sums of a block's teams, in order, to block_sums [kSums, columns].
 template <int kLanes, int kSums, int kPack>
-__device__ inline void PutBlockSums(const ColumnSums<kSums, kPack>& sums, int64_t columns, float* block_sums) {
+__device__ inline void PutBlockSums(const ColumnSums<kSums, kPack>& sums, int64_t columns,
+                                    float* block_sums) {
   using Row = Team<kLanes>;
   const RowPart part = Row::template Part<kPack>(columns);
   for (int s = 0; s < kSums; ++s) {
@@ -216,13 +222,16 @@ __device__ inline void PutBlockSums(const ColumnSums<kSums, kPack>& sums, int64_
 // writes their sums to partials [blocks, kSums, columns], unless null.
 template <class S, class O, int kPack, int kLanes, bool kCentred, bool kResidual>
 __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
-    NormBackwardKernel(NormArrays<S, O> a, ResidualArrays<S, O> residual, int64_t rows_per_block, float* partials) {
+    NormBackwardKernel(NormArrays<S, O> a, ResidualArrays<S, O> residual, int64_t rows_per_block,
+                       float* partials) {
   using Row = Team<kLanes>;
   constexpr int kPacks = PacksHeld(kPack), kSums = kCentred ? 2 : 1;
   __shared__ float room[kWarp];
   const float count = static_cast<float>(a.columns);
-  float* block_sums = partials == nullptr ? nullptr : partials + int64_t{blockIdx.x} * kSums * a.columns;
-  const int64_t begin = int64_t{blockIdx.x} * rows_per_block, end = std::min(a.rows, begin + rows_per_block);
+  float* block_sums =
+      partials == nullptr ? nullptr : partials + int64_t{blockIdx.x} * kSums * a.columns;
+  const int64_t begin = int64_t{blockIdx.x} * rows_per_block,
+                end = std::min(a.rows, begin + rows_per_block);
   ColumnSums<kSums, kPack> sums;
   for (int64_t first = begin; first < end; first += Row::PerBlock()) {
     const int64_t row = first + Row::InBlock();
@@ -231,9 +240,11 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
     const HeldRow<O, kPack> grad(a.grad_output + row * a.columns, part, a.aligned);
     const bool has_others = kResidual && residual.grad_sum != nullptr;
     const HeldRow<S, kPack> others((has_others ? residual.grad_sum : a.x) + row * a.columns,
-                                   {part.first, part.step, has_others ? part.columns : 0}, a.aligned);
+                                   {part.first, part.step, has_others ? part.columns : 0},
+                                   a.aligned);
     const KeptElements<kPack> kept_elements(residual, row, a.columns, kResidual ? part : RowPart{});
-    const float mean = kCentred && row < end ? a.mean[row] : 0.0f, inverse = row < end ? a.inverse[row] : 0.0f;
+    const float mean = kCentred && row < end ? a.mean[row] : 0.0f,
+                inverse = row < end ? a.inverse[row] : 0.0f;
     float sum_g = 0, sum_gh = 0;
     ForEachPack<kPacks>(part, [&](int64_t column, int p) {
       float gamma[kPack], dy[kPack], dy_h[kPack];
@@ -248,9 +259,11 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
       }
       float* at = block_sums == nullptr ? nullptr : block_sums + column;
       sums.Add(0, p, dy_h, at, first == begin);
-      if constexpr (kCentred) sums.Add(1, p, dy, at == nullptr ? nullptr : at + a.columns, first == begin);
+      if constexpr (kCentred)
+        sums.Add(1, p, dy, at == nullptr ? nullptr : at + a.columns, first == begin);
     });
-    const float mean_g = kCentred ? Row::Sum(sum_g, room) / count : 0.0f, mean_gh = Row::Sum(sum_gh, room) / count;
+    const float mean_g = kCentred ? Row::Sum(sum_g, room) / count : 0.0f,
+                mean_gh = Row::Sum(sum_gh, room) / count;
     ForEachPack<kPacks>(part, [&](int64_t column, int p) {
       float gamma[kPack];
       ReadAffine(a.gamma, column, a.aligned, 1.0f, gamma);
@@ -273,7 +286,8 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
         const uint32_t kept = kept_elements.Of(column, p);
         Pack<O, kPack> result_y;
         for (int i = 0; i < kPack; ++i) {
-          result_y.values[i] = Store<O>(KeepOrZero((kept >> i & 1) != 0, values[i], residual.random.scale));
+          result_y.values[i] =
+              Store<O>(KeepOrZero((kept >> i & 1) != 0, values[i], residual.random.scale));
         }
         WritePack(result_y, residual.grad_y + row * a.columns + column, a.aligned);
       }
@@ -286,10 +300,12 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
 // width], whose first `columns` belong to gamma. One warp per group of neighbouring blocks, one
 // lane per column.
 constexpr int kGroups = 16;
-__global__ void __launch_bounds__(kGroups * kWarp)
-    AddPartialsKernel(const float* partials, int64_t blocks, int64_t columns, int64_t width, float* grad_gamma, float* grad_beta) {
+__global__ void __launch_bounds__(kGroups* kWarp)
+    AddPartialsKernel(const float* partials, int64_t blocks, int64_t columns, int64_t width,
+                      float* grad_gamma, float* grad_beta) {
   __shared__ float sums[kGroups][kWarp];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, group = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            group = static_cast<int>(threadIdx.x) / kWarp;
   const int64_t column = int64_t{blockIdx.x} * kWarp + lane, per_group = CeilDiv(blocks, kGroups);
   const int64_t begin = group * per_group, end = std::min(blocks, begin + per_group);
   float sum = 0;
@@ -325,7 +341,8 @@ void WithNormTypes(DType x, DType output, const Body& body) {
 }
 
 template <class S, class O>
-void SetDropout(ResidualArrays<S, O>& arrays, const ResidualDropout& dropout, int64_t rows, Stream& stream) {
+void SetDropout(ResidualArrays<S, O>& arrays, const ResidualDropout& dropout, int64_t rows,
+                Stream& stream) {
   if (dropout.probability == 0) return;
   arrays.random = DropoutStreamOf(dropout.key, dropout.step, dropout.probability, stream);
   arrays.row_index = Required<const int64_t>(dropout.row_index, rows);
@@ -337,17 +354,25 @@ void NormForward(const char* name, const LayerNormForwardArgs& args, Stream& str
     using S = decltype(s);
     using O = decltype(o);
     const NormArrays<S, O> arrays{
-        .rows = rows, .columns = columns, .x = Required<S>(args.x, rows * columns),
-        .gamma = OrNull<const float>(args.gamma, columns), .beta = OrNull<const float>(args.beta, columns),
-        .mean = OrNull<float>(args.mean, rows), .inverse = Required<float>(args.inverse, rows),
-        .output = Required<O>(args.output, rows * columns), .grad_output = nullptr, .grad_input = nullptr,
-        .aligned = AllTakePacks(args.x, args.gamma, args.beta, args.output, args.residual.y, args.residual.sum)};
+        .rows = rows,
+        .columns = columns,
+        .x = Required<S>(args.x, rows * columns),
+        .gamma = OrNull<const float>(args.gamma, columns),
+        .beta = OrNull<const float>(args.beta, columns),
+        .mean = OrNull<float>(args.mean, rows),
+        .inverse = Required<float>(args.inverse, rows),
+        .output = Required<O>(args.output, rows * columns),
+        .grad_output = nullptr,
+        .grad_input = nullptr,
+        .aligned = AllTakePacks(args.x, args.gamma, args.beta, args.output, args.residual.y,
+                                args.residual.sum)};
     const RowPlan plan = PlanRows(columns, kPackOf<S>, kMaxThreads);
     const auto launch = [&](auto with_residual, const ResidualArrays<S, O>& residual) {
       WithPlan<S>(plan, [&](auto pack, auto lanes) {
         Launch(stream, {name, args.x}, {dim3(RowBlocks(plan, rows)), dim3(plan.threads)},
-               NormForwardKernel<S, O, decltype(pack)::value, decltype(lanes)::value, decltype(with_residual)::value>, arrays,
-               residual, args.epsilon);
+               NormForwardKernel<S, O, decltype(pack)::value, decltype(lanes)::value,
+                                 decltype(with_residual)::value>,
+               arrays, residual, args.epsilon);
       });
     };
     if (args.residual.y.empty()) return launch(std::false_type(), {});
@@ -361,31 +386,43 @@ void NormForward(const char* name, const LayerNormForwardArgs& args, Stream& str
 
 template <bool kCentred>
 void NormBackward(const char* name, const LayerNormBackwardArgs& args, Stream& stream) {
-  const int64_t rows = args.x.shape.num_rows(), columns = args.x.shape[-1], width = (kCentred ? 2 : 1) * columns;
-  const RowPlan plan = PlanRows(columns, args.x.dtype == DType::F32 ? kPackOf<float> : kPackOf<BFloat16>, kMaxThreads);
+  const int64_t rows = args.x.shape.num_rows(), columns = args.x.shape[-1],
+                width = (kCentred ? 2 : 1) * columns;
+  const RowPlan plan = PlanRows(
+      columns, args.x.dtype == DType::F32 ? kPackOf<float> : kPackOf<BFloat16>, kMaxThreads);
   const PartialPlan partial = PlanPartials(plan, columns == 0 ? 0 : rows);
   const bool with_sums = !args.grad_gamma.empty() || !args.grad_beta.empty();
-  const auto scratch = DeviceScratch(stream, with_sums ? static_cast<size_t>(partial.blocks * width) * sizeof(float) : 0);
+  const auto scratch = DeviceScratch(
+      stream, with_sums ? static_cast<size_t>(partial.blocks * width) * sizeof(float) : 0);
   float* partials = with_sums ? static_cast<float*>(scratch->data()) : nullptr;
   WithNormTypes(args.x.dtype, args.grad_output.dtype, [&](auto s, auto o) {
     using S = decltype(s);
     using O = decltype(o);
     const NormArrays<S, O> arrays{
-        .rows = rows, .columns = columns, .x = Required<S>(args.x, rows * columns),
-        .gamma = OrNull<const float>(args.gamma, columns), .beta = nullptr, .mean = OrNull<float>(args.mean, rows),
-        .inverse = Required<float>(args.inverse, rows), .output = nullptr,
-        .grad_output = Required<O>(args.grad_output, rows * columns), .grad_input = Required<S>(args.grad_input, rows * columns),
-        .aligned = AllTakePacks(args.x, args.gamma, args.grad_output, args.grad_input, args.residual.grad_sum,
-                                args.residual.grad_y)};
-    const size_t shared_bytes = plan.lanes == 0 ? 0 : static_cast<size_t>(plan.rows_per_block * columns) * sizeof(float);
+        .rows = rows,
+        .columns = columns,
+        .x = Required<S>(args.x, rows * columns),
+        .gamma = OrNull<const float>(args.gamma, columns),
+        .beta = nullptr,
+        .mean = OrNull<float>(args.mean, rows),
+        .inverse = Required<float>(args.inverse, rows),
+        .output = nullptr,
+        .grad_output = Required<O>(args.grad_output, rows * columns),
+        .grad_input = Required<S>(args.grad_input, rows * columns),
+        .aligned = AllTakePacks(args.x, args.gamma, args.grad_output, args.grad_input,
+                                args.residual.grad_sum, args.residual.grad_y)};
+    const size_t shared_bytes =
+        plan.lanes == 0 ? 0 : static_cast<size_t>(plan.rows_per_block * columns) * sizeof(float);
     const auto launch = [&](auto with_residual, const ResidualArrays<S, O>& residual) {
       WithPlan<S>(plan, [&](auto pack, auto lanes) {
         Launch(stream, {name, args.x}, {dim3(partial.blocks), dim3(plan.threads), shared_bytes},
-               NormBackwardKernel<S, O, decltype(pack)::value, decltype(lanes)::value, kCentred, decltype(with_residual)::value>,
+               NormBackwardKernel<S, O, decltype(pack)::value, decltype(lanes)::value, kCentred,
+                                  decltype(with_residual)::value>,
                arrays, residual, partial.rows_per_block, partials);
       });
     };
-    if (args.residual.grad_sum.empty() && args.residual.grad_y.empty()) return launch(std::false_type(), {});
+    if (args.residual.grad_sum.empty() && args.residual.grad_y.empty())
+      return launch(std::false_type(), {});
     ResidualArrays<S, O> residual;
     residual.grad_sum = OrNull<const S>(args.residual.grad_sum, rows * columns);
     residual.grad_y = OrNull<O>(args.residual.grad_y, rows * columns);
@@ -393,8 +430,9 @@ void NormBackward(const char* name, const LayerNormBackwardArgs& args, Stream& s
     launch(std::true_type(), residual);
   });
   if (!with_sums) return;
-  Launch(stream, {name, args.x}, {dim3(CeilDiv(width, kWarp)), dim3(kGroups * kWarp)}, AddPartialsKernel, partials, partial.blocks,
-         columns, width, OrNull<float>(args.grad_gamma, columns), OrNull<float>(args.grad_beta, columns));
+  Launch(stream, {name, args.x}, {dim3(CeilDiv(width, kWarp)), dim3(kGroups * kWarp)},
+         AddPartialsKernel, partials, partial.blocks, columns, width,
+         OrNull<float>(args.grad_gamma, columns), OrNull<float>(args.grad_beta, columns));
 }
 
 }  // namespace
@@ -410,15 +448,29 @@ void LayerNormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
 }
 
 void RmsNormForward(const RmsNormForwardArgs& args, Stream& stream) {
-  NormForward("rms_norm_forward", {.x = args.x, .gamma = args.gamma, .beta = {}, .output = args.output, .mean = {},
-                                   .inverse = args.inverse, .epsilon = args.epsilon, .residual = args.residual},
+  NormForward("rms_norm_forward",
+              {.x = args.x,
+               .gamma = args.gamma,
+               .beta = {},
+               .output = args.output,
+               .mean = {},
+               .inverse = args.inverse,
+               .epsilon = args.epsilon,
+               .residual = args.residual},
               stream);
 }
 
 void RmsNormBackward(const RmsNormBackwardArgs& args, Stream& stream) {
   NormBackward<false>("rms_norm_backward",
-                      {.grad_output = args.grad_output, .x = args.x, .gamma = args.gamma, .mean = {}, .inverse = args.inverse,
-                       .grad_input = args.grad_input, .grad_gamma = args.grad_gamma, .grad_beta = {}, .residual = args.residual},
+                      {.grad_output = args.grad_output,
+                       .x = args.x,
+                       .gamma = args.gamma,
+                       .mean = {},
+                       .inverse = args.inverse,
+                       .grad_input = args.grad_input,
+                       .grad_gamma = args.grad_gamma,
+                       .grad_beta = {},
+                       .residual = args.residual},
                       stream);
 }
 

@@ -1,8 +1,8 @@
 #include <cmath>
 
+#include "kernels/cuda/device/total.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/plan/optimizer_plan.h"
-#include "kernels/cuda/device/total.cuh"
 
 // Every sum with a product is an explicit fmaf, so that the compiler has no choice. An element's
 // new value depends neither on its place in a run nor on how it is read.
@@ -39,7 +39,8 @@ struct AdamRule {
   static constexpr int kSlots = 2;
   float rate, scale, keep, beta1, beta2, rest1, rest2, correction, epsilon;
 
-  __device__ float operator()(float weight, float gradient, float keep_weight, float (&slots)[2]) const {
+  __device__ float operator()(float weight, float gradient, float keep_weight,
+                              float (&slots)[2]) const {
     const float g = gradient * scale;
     slots[0] = fmaf(beta1, slots[0], rest1 * g);
     slots[1] = fmaf(beta2, slots[1], rest2 * (g * g));
@@ -49,7 +50,8 @@ struct AdamRule {
 
 // Updates the elements from i on: kWidth of them, or `left` if fewer.
 template <bool kPacks, class Rule>
-__device__ inline void UpdateElements(const OptimizerRun& run, const Rule& rule, float keep, int64_t i, int64_t left) {
+__device__ inline void UpdateElements(const OptimizerRun& run, const Rule& rule, float keep,
+                                      int64_t i, int64_t left) {
   float weight[kWidth], gradient[kWidth], slots[2][kWidth] = {};
   ReadElements<kPacks>(run.weight + i, left, weight);
   ReadElements<kPacks>(run.gradient + i, left, gradient);
@@ -75,9 +77,12 @@ __global__ void UpdateKernel(RunBatch batch, Rule rule) {
   const float keep = run.decay ? rule.keep : 1.0f;
   const int64_t begin = int64_t{blockIdx.x - batch.first_block[r]} * kChunk;
   const int64_t end = begin + kChunk < run.count ? begin + kChunk : run.count;
-  for (int64_t i = begin + static_cast<int>(threadIdx.x) * kWidth; i < end; i += kThreads * kWidth) {
-    if (packs && end - i >= kWidth) UpdateElements<true>(run, rule, keep, i, kWidth);
-    else UpdateElements<false>(run, rule, keep, i, end - i);
+  for (int64_t i = begin + static_cast<int>(threadIdx.x) * kWidth; i < end;
+       i += kThreads * kWidth) {
+    if (packs && end - i >= kWidth)
+      UpdateElements<true>(run, rule, keep, i, kWidth);
+    else
+      UpdateElements<false>(run, rule, keep, i, end - i);
   }
 }
 
@@ -86,9 +91,11 @@ __global__ void SquaredNormKernel(RunBatch batch, int64_t first_partial, double*
   __shared__ double room[kReduceThreads / kWarp];
   const int r = RunOfBlock(batch.first_block, batch.num_runs, blockIdx.x);
   const OptimizerRun run = batch.runs[r];
-  const int64_t begin = int64_t{blockIdx.x - batch.first_block[r]} * kSumBlock, left = run.count - begin;
+  const int64_t begin = int64_t{blockIdx.x - batch.first_block[r]} * kSumBlock,
+                left = run.count - begin;
   const bool packs = (batch.packs >> r & 1) != 0;
-  const double total = BlockTotal<true>(run.gradient + begin, left < kSumBlock ? left : kSumBlock, packs, room);
+  const double total =
+      BlockTotal<true>(run.gradient + begin, left < kSumBlock ? left : kSumBlock, packs, room);
   if (threadIdx.x == 0) partials[first_partial + blockIdx.x] = total;
 }
 
@@ -100,11 +107,13 @@ bool TakesRunPacks(const OptimizerRun& run) {
   for (int s = 0; s < Rule::kSlots; ++s) {
     if (!TakesPacks<float>(run.slots[s], 0)) return false;
   }
-  return TakesPacks<float>(run.weight, 0) && TakesPacks<float>(run.gradient, 0) && TakesPacks<BFloat16>(run.shadow, 0);
+  return TakesPacks<float>(run.weight, 0) && TakesPacks<float>(run.gradient, 0) &&
+         TakesPacks<BFloat16>(run.shadow, 0);
 }
 
 template <class Rule>
-void Update(const char* name, const std::vector<OptimizerRun>& runs, const Rule& rule, Stream& stream) {
+void Update(const char* name, const std::vector<OptimizerRun>& runs, const Rule& rule,
+            Stream& stream) {
   static_assert(sizeof(RunBatch) + sizeof(Rule) <= 4096);
   ForEachBatch(runs, kChunk, TakesRunPacks<Rule>, [&](const RunBatch& batch, uint32_t num_blocks) {
     const ArrayView first = GradientOf(batch.runs[0]);
@@ -116,14 +125,16 @@ void Update(const char* name, const std::vector<OptimizerRun>& runs, const Rule&
 
 void SgdUpdate(const std::vector<OptimizerRun>& runs, const SgdArgs& args, Stream& stream) {
   SgdRule rule = {};
-  rule.rate = static_cast<float>(args.learning_rate), rule.scale = static_cast<float>(args.gradient_scale);
+  rule.rate = static_cast<float>(args.learning_rate),
+  rule.scale = static_cast<float>(args.gradient_scale);
   rule.keep = static_cast<float>(1.0 - args.learning_rate * args.weight_decay);
   Update("sgd_update", runs, rule, stream);
 }
 
 void AdagradUpdate(const std::vector<OptimizerRun>& runs, const AdagradArgs& args, Stream& stream) {
   AdagradRule rule = {};
-  rule.rate = static_cast<float>(args.learning_rate), rule.scale = static_cast<float>(args.gradient_scale);
+  rule.rate = static_cast<float>(args.learning_rate),
+  rule.scale = static_cast<float>(args.gradient_scale);
   rule.epsilon = static_cast<float>(args.epsilon);
   Update("adagrad_update", runs, rule, stream);
 }
@@ -137,7 +148,8 @@ void AdamUpdate(const std::vector<OptimizerRun>& runs, const AdamArgs& args, Str
   rule.keep = static_cast<float>(1.0 - args.learning_rate * args.weight_decay);
   rule.beta1 = static_cast<float>(args.beta1), rule.rest1 = static_cast<float>(1.0 - args.beta1);
   rule.beta2 = static_cast<float>(args.beta2), rule.rest2 = static_cast<float>(1.0 - args.beta2);
-  rule.epsilon = static_cast<float>(args.epsilon), rule.scale = static_cast<float>(args.gradient_scale);
+  rule.epsilon = static_cast<float>(args.epsilon),
+  rule.scale = static_cast<float>(args.gradient_scale);
   Update("adam_update", runs, rule, stream);
 }
 
@@ -147,11 +159,14 @@ double GradientSquaredNorm(const std::vector<OptimizerRun>& runs, Stream& stream
   if (num_partials == 0) return 0;
   const auto memory = DeviceScratch(stream, static_cast<size_t>(num_partials) * sizeof(double));
   double* partials = static_cast<double*>(memory->data());
-  const auto takes_packs = [](const OptimizerRun& run) { return TakesPacks<float>(run.gradient, 0); };
+  const auto takes_packs = [](const OptimizerRun& run) {
+    return TakesPacks<float>(run.gradient, 0);
+  };
   int64_t done = 0;
   ForEachBatch(runs, kSumBlock, takes_packs, [&](const RunBatch& batch, uint32_t num_blocks) {
     const ArrayView first = GradientOf(batch.runs[0]);
-    Launch(stream, {"gradient_squared_norm", first}, Grid{num_blocks, kReduceThreads}, SquaredNormKernel, batch, done, partials);
+    Launch(stream, {"gradient_squared_norm", first}, Grid{num_blocks, kReduceThreads},
+           SquaredNormKernel, batch, done, partials);
     done += num_blocks;
   });
   const ArrayView first = GradientOf(runs[0]);

@@ -1,23 +1,24 @@
-#include <nvtx3/nvToolsExt.h>
-
 #include <algorithm>
 #include <atomic>
+#include <nvtx3/nvToolsExt.h>
 
 #include "absl/time/clock.h"
 #include "kernels/base/check.h"
-#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/trace/trace.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/device_guard.h"
+#include "kernels/memory/cuda_runtime_calls.h"
+#include "kernels/trace/trace.h"
 
 namespace tandem {
 
 namespace {
 
 // 13.0 for 13000.
-std::string VersionName(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
+std::string VersionName(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
 
 std::string WhyNoDevice(cudaError_t error, int runtime_version) {
   int driver_version = 0;  // stays 0 without a driver
@@ -31,7 +32,8 @@ std::string WhyNoDevice(cudaError_t error, int runtime_version) {
   if (error == cudaSuccess || error == cudaErrorNoDevice) {
     return "the NVIDIA driver shows no device (is CUDA_VISIBLE_DEVICES empty?)";
   }
-  return absl::StrCat("the NVIDIA driver does not start: ", cudaGetErrorName(error), ", ", cudaGetErrorString(error));
+  return absl::StrCat("the NVIDIA driver does not start: ", cudaGetErrorName(error), ", ",
+                      cudaGetErrorString(error));
 }
 
 }  // namespace
@@ -54,19 +56,24 @@ double PeakFlops(Device device, DType dtype) {
     int major, minor;
     double bf16, f32;
   };
-  constexpr Architecture kArchitectures[] = {
-      {8, 0, 2048, 128}, {8, 6, 1024, 256}, {8, 9, 1024, 256}, {9, 0, 4096, 256}, {10, 0, 8192, 256}};
+  constexpr Architecture kArchitectures[] = {{8, 0, 2048, 128},
+                                             {8, 6, 1024, 256},
+                                             {8, 9, 1024, 256},
+                                             {9, 0, 4096, 256},
+                                             {10, 0, 8192, 256}};
   const auto attribute = [&](cudaDeviceAttr name) {
     int value = 0;
     if (cudaDeviceGetAttribute(&value, name, device.index) != cudaSuccess) cudaGetLastError();
     return value;
   };
   if (!device.is_cuda()) return 0;
-  const int major = attribute(cudaDevAttrComputeCapabilityMajor), minor = attribute(cudaDevAttrComputeCapabilityMinor);
+  const int major = attribute(cudaDevAttrComputeCapabilityMajor),
+            minor = attribute(cudaDevAttrComputeCapabilityMinor);
   for (const Architecture& a : kArchitectures) {
     if (a.major != major || a.minor != minor) continue;
     const double kilohertz = attribute(cudaDevAttrClockRate);
-    return (dtype == DType::BF16 ? a.bf16 : a.f32) * attribute(cudaDevAttrMultiProcessorCount) * kilohertz * 1e3;
+    return (dtype == DType::BF16 ? a.bf16 : a.f32) * attribute(cudaDevAttrMultiProcessorCount) *
+           kilohertz * 1e3;
   }
   return 0;
 }
@@ -75,7 +82,7 @@ namespace cuda {
 
 namespace {
 
-constexpr absl::Duration kLastWait = absl::Seconds(10);    // when a queue ends
+constexpr absl::Duration kLastWait = absl::Seconds(10);  // when a queue ends
 constexpr absl::Duration kShortWait = absl::Milliseconds(2), kPause = absl::Microseconds(50);
 
 // The device of the process's first memory or queue. Calls that name no device use it.
@@ -95,7 +102,9 @@ void* OrNull(void* made, cudaError_t error) {
   return nullptr;
 }
 
-absl::Status NoEvent() { return absl::InternalError("an event was not made, for the CUDA device had failed before"); }
+absl::Status NoEvent() {
+  return absl::InternalError("an event was not made, for the CUDA device had failed before");
+}
 
 cudaStream_t AsStream(void* queue) { return static_cast<cudaStream_t>(queue); }
 cudaEvent_t AsEvent(void* event) { return static_cast<cudaEvent_t>(event); }
@@ -105,7 +114,9 @@ cudaEvent_t AsEvent(void* event) { return static_cast<cudaEvent_t>(event); }
 void* AllocateMemory(size_t num_bytes, int device) {
   const DeviceGuard guard = Standing(device);
   void* memory = nullptr;
-  const cudaError_t error = guard.error() == cudaSuccess ? cudaMalloc(&memory, std::max<size_t>(num_bytes, 1)) : guard.error();
+  const cudaError_t error = guard.error() == cudaSuccess
+                                ? cudaMalloc(&memory, std::max<size_t>(num_bytes, 1))
+                                : guard.error();
   return OrNull(memory, error);
 }
 
@@ -127,7 +138,8 @@ size_t AvailableBytes(int device) {
 void* AllocatePinnedMemory(size_t num_bytes) {
   const DeviceGuard guard = StandingAnywhere();
   void* memory = nullptr;
-  const cudaError_t error = cudaHostAlloc(&memory, std::max<size_t>(num_bytes, 1), cudaHostAllocPortable);
+  const cudaError_t error =
+      cudaHostAlloc(&memory, std::max<size_t>(num_bytes, 1), cudaHostAllocPortable);
   return OrNull(memory, error);
 }
 
@@ -139,10 +151,13 @@ void FreePinnedMemory(void* memory) {
 void* MakeQueue(int device) {
   const DeviceGuard guard = Standing(device);
   cudaStream_t queue = nullptr;
-  const cudaError_t error = guard.error() == cudaSuccess ? cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) : guard.error();
+  const cudaError_t error = guard.error() == cudaSuccess
+                                ? cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking)
+                                : guard.error();
   // A caller cannot go on without its queue.
-  TANDEM_CHECK(error == cudaSuccess) << "making a stream on CUDA device " << device << ": " << cudaGetErrorName(error) << ", "
-                                     << cudaGetErrorString(error);
+  TANDEM_CHECK(error == cudaSuccess)
+      << "making a stream on CUDA device " << device << ": " << cudaGetErrorName(error) << ", "
+      << cudaGetErrorString(error);
   return queue;
 }
 
@@ -155,13 +170,15 @@ void DestroyQueue(void* queue) {
 absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void* queue) {
   if (num_bytes == 0) return absl::OkStatus();
   const DeviceGuard guard = StandingAnywhere();
-  return CudaStatus(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDefault, AsStream(queue)), "copying ", num_bytes, " bytes");
+  return CudaStatus(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDefault, AsStream(queue)),
+                    "copying ", num_bytes, " bytes");
 }
 
 absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, int device, void* queue) {
   if (num_bytes == 0) return absl::OkStatus();
   const DeviceGuard guard = Standing(device);
-  return CudaStatus(cudaMemsetAsync(to, value, num_bytes, AsStream(queue)), "setting ", num_bytes, " bytes");
+  return CudaStatus(cudaMemsetAsync(to, value, num_bytes, AsStream(queue)), "setting ", num_bytes,
+                    " bytes");
 }
 
 // Polls at first, like cudaStreamSynchronize, which has no deadline. Long waits pause between polls
@@ -174,7 +191,8 @@ absl::Status WaitForQueue(void* queue, absl::Duration timeout) {
     if (error != cudaErrorNotReady) return CudaStatus(error, "work on a CUDA device");
     const absl::Duration waited = absl::Nanoseconds(MonotonicNanoseconds() - start);
     if (waited > timeout) {
-      return absl::DeadlineExceededError(absl::StrCat("a CUDA device did not end its work in ", absl::FormatDuration(timeout)));
+      return absl::DeadlineExceededError(
+          absl::StrCat("a CUDA device did not end its work in ", absl::FormatDuration(timeout)));
     }
     if (waited > kShortWait) absl::SleepFor(kPause);
   }
@@ -183,20 +201,23 @@ absl::Status WaitForQueue(void* queue, absl::Duration timeout) {
 // Relaxed mode: a thread may allocate memory while it records, and other threads are not affected.
 absl::Status BeginRecording(void* queue) {
   const DeviceGuard guard = StandingAnywhere();
-  return CudaStatus(cudaStreamBeginCapture(AsStream(queue), cudaStreamCaptureModeRelaxed), "beginning to record a stream");
+  return CudaStatus(cudaStreamBeginCapture(AsStream(queue), cudaStreamCaptureModeRelaxed),
+                    "beginning to record a stream");
 }
 
 absl::StatusOr<void*> EndRecording(void* queue) {
   const DeviceGuard guard = StandingAnywhere();
   cudaGraph_t recorded = nullptr;
-  RETURN_IF_ERROR(CudaStatus(cudaStreamEndCapture(AsStream(queue), &recorded), "recording a stream"));
+  RETURN_IF_ERROR(
+      CudaStatus(cudaStreamEndCapture(AsStream(queue), &recorded), "recording a stream"));
   cudaGraphExec_t graph = nullptr;
   const cudaError_t error = cudaGraphInstantiate(&graph, recorded, 0);
   cudaGraphDestroy(recorded);
   RETURN_IF_ERROR(CudaStatus(error, "making a graph of what was recorded"));
   // Uploads now, so that a device without memory for the graph fails here and not at the first
   // launch.
-  absl::Status uploaded = CudaStatus(cudaGraphUpload(graph, AsStream(queue)), "bringing a graph to its device");
+  absl::Status uploaded =
+      CudaStatus(cudaGraphUpload(graph, AsStream(queue)), "bringing a graph to its device");
   if (!uploaded.ok()) {
     cudaGraphExecDestroy(graph);
     return uploaded;
@@ -206,7 +227,8 @@ absl::StatusOr<void*> EndRecording(void* queue) {
 
 absl::Status LaunchGraph(void* graph, void* queue) {
   const DeviceGuard guard = StandingAnywhere();
-  return CudaStatus(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), AsStream(queue)), "launching a graph");
+  return CudaStatus(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), AsStream(queue)),
+                    "launching a graph");
 }
 
 void DestroyGraph(void* graph) {
@@ -218,7 +240,9 @@ void* MakeEvent(int device, bool timed) {
   const DeviceGuard guard = Standing(device);
   cudaEvent_t event = nullptr;
   const cudaError_t error =
-      guard.error() == cudaSuccess ? cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming) : guard.error();
+      guard.error() == cudaSuccess
+          ? cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming)
+          : guard.error();
   return OrNull(event, error);
 }
 
@@ -237,7 +261,8 @@ absl::Status RecordEvent(void* event, void* queue) {
 absl::Status WaitForEvent(void* event, void* queue) {
   if (event == nullptr) return NoEvent();
   const DeviceGuard guard = StandingAnywhere();
-  return CudaStatus(cudaStreamWaitEvent(AsStream(queue), AsEvent(event), 0), "waiting for an event of another stream");
+  return CudaStatus(cudaStreamWaitEvent(AsStream(queue), AsEvent(event), 0),
+                    "waiting for an event of another stream");
 }
 
 absl::StatusOr<bool> QueryEvent(void* event) {
@@ -253,14 +278,17 @@ absl::StatusOr<double> SecondsBetween(void* from, void* to) {
   if (from == nullptr || to == nullptr) return NoEvent();
   const DeviceGuard guard = StandingAnywhere();
   float milliseconds = 0;
-  RETURN_IF_ERROR(CudaStatus(cudaEventElapsedTime(&milliseconds, AsEvent(from), AsEvent(to)), "the time between two events"));
+  RETURN_IF_ERROR(CudaStatus(cudaEventElapsedTime(&milliseconds, AsEvent(from), AsEvent(to)),
+                             "the time between two events"));
   return milliseconds * 1e-3;
 }
 
 void PushRange(const char* name) { nvtxRangePushA(name); }
 void PopRange() { nvtxRangePop(); }
 
-absl::Status UseDevice(int device) { return CudaStatus(cudaSetDevice(device), "choosing CUDA device ", device); }
+absl::Status UseDevice(int device) {
+  return CudaStatus(cudaSetDevice(device), "choosing CUDA device ", device);
+}
 
 }  // namespace cuda
 

@@ -1,9 +1,8 @@
-#include "kernels/cuda/stable_sort.cuh"
-
 #include <utility>
 
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/plan/stable_sort_plan.h"
+#include "kernels/cuda/stable_sort.cuh"
 
 // Each pass sorts by eight more bits, lowest first, and keeps the order of equal digits. One kernel
 // counts the digits of each span of places. From all counts, the next kernel computes each span's
@@ -67,8 +66,8 @@ __device__ inline void ForEachPlace(int64_t begin, int64_t span, int64_t count, 
 
 // counts[w][d] = the number of digits d at the places of warp w.
 template <class Source>
-__device__ inline void CountOfWarps(const Source& source, int64_t begin, int64_t span, int64_t count, int shift,
-                                    uint32_t (&counts)[kWarps][kDigits]) {
+__device__ inline void CountOfWarps(const Source& source, int64_t begin, int64_t span,
+                                    int64_t count, int shift, uint32_t (&counts)[kWarps][kDigits]) {
   for (int w = 0; w < kWarps; ++w) counts[w][threadIdx.x] = 0;
   __syncthreads();
   uint32_t* mine = counts[threadIdx.x / kWarp];
@@ -99,7 +98,8 @@ __device__ inline uint32_t SumBefore(uint32_t value, uint32_t (&room)[kWarps]) {
 
 // span_counts is [blocks, kDigits].
 template <class Source>
-__global__ void CountDigitsKernel(Source source, int64_t count, int64_t span, int shift, uint32_t* span_counts) {
+__global__ void CountDigitsKernel(Source source, int64_t count, int64_t span, int shift,
+                                  uint32_t* span_counts) {
   __shared__ uint32_t counts[kWarps][kDigits];
   CountOfWarps(source, int64_t{blockIdx.x} * span, span, count, shift, counts);
   uint32_t sum = 0;
@@ -108,8 +108,8 @@ __global__ void CountDigitsKernel(Source source, int64_t count, int64_t span, in
 }
 
 template <class Source>
-__global__ void MoveKernel(Source source, int64_t count, int64_t span, int shift, const uint32_t* span_counts, uint32_t* keys,
-                           uint32_t* places) {
+__global__ void MoveKernel(Source source, int64_t count, int64_t span, int shift,
+                           const uint32_t* span_counts, uint32_t* keys, uint32_t* places) {
   __shared__ uint32_t next[kWarps][kDigits];  // target of the warp's next element of a digit
   __shared__ uint32_t room[kWarps];
   const int64_t begin = int64_t{blockIdx.x} * span;
@@ -145,12 +145,14 @@ __global__ void MoveKernel(Source source, int64_t count, int64_t span, int shift
 }
 
 template <class Source>
-void SortByDigit(const Operation& operation, Stream& stream, const Source& source, int64_t count, int shift, uint32_t* span_counts,
-                 uint32_t* keys, uint32_t* places) {
+void SortByDigit(const Operation& operation, Stream& stream, const Source& source, int64_t count,
+                 int shift, uint32_t* span_counts, uint32_t* keys, uint32_t* places) {
   const int64_t span = SortSpan(count);
   const Grid grid{static_cast<unsigned>(CeilDiv(count, span)), kSortThreads};
-  Launch(stream, operation, grid, CountDigitsKernel<Source>, source, count, span, shift, span_counts);
-  Launch(stream, operation, grid, MoveKernel<Source>, source, count, span, shift, span_counts, keys, places);
+  Launch(stream, operation, grid, CountDigitsKernel<Source>, source, count, span, shift,
+         span_counts);
+  Launch(stream, operation, grid, MoveKernel<Source>, source, count, span, shift, span_counts, keys,
+         places);
 }
 
 }  // namespace
@@ -158,21 +160,25 @@ void SortByDigit(const Operation& operation, Stream& stream, const Source& sourc
 SortedIndex StableSort(const ArrayView& index, int64_t num_values, Stream& stream) {
   constexpr int64_t kMost = (int64_t{1} << 32) - 1;
   const int64_t count = index.num_elements();
-  TANDEM_CHECK(num_values <= kMost && count <= kMost) << num_values << " rows, " << count << " places";
+  TANDEM_CHECK(num_values <= kMost && count <= kMost)
+      << num_values << " rows, " << count << " places";
   const Operation operation{"stable_sort", index};
   const int64_t num_counts = CeilDiv(count, SortSpan(count)) * kDigits;
   SortedIndex sorted;
   sorted.memory = DeviceScratch(stream, static_cast<size_t>(2 * count) * sizeof(uint32_t));
-  const auto other_memory = DeviceScratch(stream, static_cast<size_t>(2 * count + num_counts) * sizeof(uint32_t));
+  const auto other_memory =
+      DeviceScratch(stream, static_cast<size_t>(2 * count + num_counts) * sizeof(uint32_t));
   uint32_t* to = static_cast<uint32_t*>(sorted.memory->data());
   uint32_t* other = static_cast<uint32_t*>(other_memory->data());
   uint32_t* span_counts = other + 2 * count;
   const int passes = SortPasses(num_values);
   if (passes % 2 == 0) std::swap(to, other);  // the last pass must write to sorted.memory
-  SortByDigit(operation, stream, IndexSource{index.as<int64_t>(), num_values}, count, 0, span_counts, to, to + count);
+  SortByDigit(operation, stream, IndexSource{index.as<int64_t>(), num_values}, count, 0,
+              span_counts, to, to + count);
   for (int pass = 1; pass < passes; ++pass) {
     std::swap(to, other);
-    SortByDigit(operation, stream, SortedSource{other, other + count}, count, pass * kDigitBits, span_counts, to, to + count);
+    SortByDigit(operation, stream, SortedSource{other, other + count}, count, pass * kDigitBits,
+                span_counts, to, to + count);
   }
   sorted.keys = to;
   sorted.places = to + count;

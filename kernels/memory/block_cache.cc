@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
+#include "kernels/base/out_of_memory.h"
 #include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/memory/large_memory.h"
-#include "kernels/base/out_of_memory.h"
 
 namespace tandem {
 
@@ -46,7 +46,8 @@ int BlockCache::ClassOf(size_t num_bytes) {
 size_t BlockCache::BytesOf(int size_class) {
   if (size_class < kClassesPerDoubling) return kUnit * static_cast<size_t>(size_class + 1);
   const int doublings = size_class / kClassesPerDoubling - 1;
-  return kUnit * (static_cast<size_t>(size_class - kClassesPerDoubling * doublings + 1) << doublings);
+  return kUnit *
+         (static_cast<size_t>(size_class - kClassesPerDoubling * doublings + 1) << doublings);
 }
 
 std::shared_ptr<BlockCache>& BlockCache::OfThread(Device device) {
@@ -68,12 +69,15 @@ std::shared_ptr<BlockCache> BlockCache::Exchange(Device device, std::shared_ptr<
 bool BlockCache::KeepsIdle() const { return kKeepIdle || keep_ == Keep::ALL; }
 
 void* BlockCache::AllocateBlock(size_t num_bytes) {
-  return device_.is_cuda() ? cuda::AllocateMemory(num_bytes, device_.index) : AllocateArray(num_bytes);
+  return device_.is_cuda() ? cuda::AllocateMemory(num_bytes, device_.index)
+                           : AllocateArray(num_bytes);
 }
 
 void BlockCache::FreeBlock(void* data) {
-  if (device_.is_cuda()) cuda::FreeMemory(data, device_.index);
-  else std::free(data);
+  if (device_.is_cuda())
+    cuda::FreeMemory(data, device_.index);
+  else
+    std::free(data);
 }
 
 uint64_t BlockCache::num_system_blocks() { return SystemBlocks().load(std::memory_order_relaxed); }
@@ -113,8 +117,10 @@ BlockCache::Block BlockCache::Take(size_t num_bytes) {
 void BlockCache::NoteShortage(size_t num_bytes) {
   absl::MutexLock lock(&mutex_);
   shortage_.Update(absl::ResourceExhaustedError(
-      absl::StrCat("CUDA device ", device_.index, " gives no memory for an array of ", num_bytes, " bytes beside ", used_bytes_ >> 20,
-                   " MiB that are in use; a smaller batch, or more parts of it (train.accumulate), needs less")));
+      absl::StrCat("CUDA device ", device_.index, " gives no memory for an array of ", num_bytes,
+                   " bytes beside ", used_bytes_ >> 20,
+                   " MiB that are in use; a smaller batch, or more parts of it (train.accumulate), "
+                   "needs less")));
   short_ = true;
 }
 

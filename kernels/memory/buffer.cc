@@ -13,7 +13,8 @@ std::shared_ptr<Buffer> Buffer::Allocate(size_t num_bytes, Device device) {
   return buffer;
 }
 
-std::shared_ptr<Buffer> Buffer::Adopt(void* data, size_t num_bytes, std::function<void()> release, Device device) {
+std::shared_ptr<Buffer> Buffer::Adopt(void* data, size_t num_bytes, std::function<void()> release,
+                                      Device device) {
   std::shared_ptr<Buffer> buffer(new Buffer);
   buffer->block_.data = data;
   buffer->num_bytes_ = num_bytes;

@@ -8,8 +8,8 @@
 #include <functional>
 #include <memory>
 
-#include "kernels/memory/block_cache.h"
 #include "kernels/base/device.h"
+#include "kernels/memory/block_cache.h"
 
 namespace tandem {
 
@@ -19,7 +19,8 @@ class Buffer {
   // memory the data is BlockCache::Nowhere(), and the stream reports the shortage.
   static std::shared_ptr<Buffer> Allocate(size_t num_bytes, Device device = {});
   // Calls `release` once, when the last owner is gone.
-  static std::shared_ptr<Buffer> Adopt(void* data, size_t num_bytes, std::function<void()> release, Device device = {});
+  static std::shared_ptr<Buffer> Adopt(void* data, size_t num_bytes, std::function<void()> release,
+                                       Device device = {});
 
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;

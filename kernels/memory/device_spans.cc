@@ -7,7 +7,8 @@
 
 namespace tandem {
 
-DeviceSpans::DeviceSpans(Device device, void* queue, Tracer* tracer) : device_(device), queue_(queue), tracer_(tracer), zero_(Now()) {
+DeviceSpans::DeviceSpans(Device device, void* queue, Tracer* tracer)
+    : device_(device), queue_(queue), tracer_(tracer), zero_(Now()) {
   if (!cuda::WaitForQueue(queue).ok()) zero_ = nullptr;
   zero_ns_ = MonotonicNanoseconds();
 }
@@ -17,7 +18,8 @@ DeviceSpans::~DeviceSpans() {
   const uint32_t row = tracer_->MakeRow(absl::StrCat("cuda:", device_.index));
   for (Timed& timed : spans_) {
     if (timed.begin == nullptr || timed.end == nullptr) continue;
-    const absl::StatusOr<double> begin = zero_->SecondsUntil(*timed.begin), end = zero_->SecondsUntil(*timed.end);
+    const absl::StatusOr<double> begin = zero_->SecondsUntil(*timed.begin),
+                                 end = zero_->SecondsUntil(*timed.end);
     if (!begin.ok() || !end.ok()) return;
     timed.span.begin_ns = zero_ns_ + static_cast<int64_t>(*begin * 1e9);
     timed.span.end_ns = zero_ns_ + static_cast<int64_t>(*end * 1e9);

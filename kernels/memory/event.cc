@@ -14,12 +14,15 @@ int CudaIndex(Device device) {
 
 }  // namespace
 
-Event::Event(Device device, Kind kind) : event_(cuda::MakeEvent(CudaIndex(device), kind == Kind::TIMED)) {}
+Event::Event(Device device, Kind kind)
+    : event_(cuda::MakeEvent(CudaIndex(device), kind == Kind::TIMED)) {}
 Event::~Event() { cuda::DestroyEvent(event_); }
 
 absl::Status Event::Record(void* queue) { return cuda::RecordEvent(event_, queue); }
 absl::Status Event::HoldUp(void* queue) const { return cuda::WaitForEvent(event_, queue); }
 absl::StatusOr<bool> Event::Reached() const { return cuda::QueryEvent(event_); }
-absl::StatusOr<double> Event::SecondsUntil(const Event& later) const { return cuda::SecondsBetween(event_, later.event_); }
+absl::StatusOr<double> Event::SecondsUntil(const Event& later) const {
+  return cuda::SecondsBetween(event_, later.event_);
+}
 
 }  // namespace tandem

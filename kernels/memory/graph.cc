@@ -2,12 +2,13 @@
 
 #include <utility>
 
-#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 
 namespace tandem {
 
-absl::StatusOr<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::function<void(Recording&)>& submit) {
+absl::StatusOr<std::unique_ptr<Graph>> Graph::Record(
+    Stream& stream, const std::function<void(Recording&)>& submit) {
   const Device device = stream.device();
   // Frees the idle blocks of the work's earlier run, because the graph takes as much memory.
   BlockCache::Of(device)->FreeIdle();
@@ -46,14 +47,16 @@ void Graph::Recording::End(std::function<void()> host_work) {
 
 Graph::~Graph() {
   stream_.Wait().IgnoreError();  // the stream keeps the error
-  if (stream_.is_late()) {  // the device may still run the graph
+  if (stream_.is_late()) {       // the device may still run the graph
     Stream::Abandon(memory_);
     return;
   }
   for (const Part& part : parts_) cuda::DestroyGraph(part.graph);
 }
 
-bool Graph::LeavesRoom() const { return cuda::AvailableBytes(stream_.device().index) >= memory_->num_bytes(); }
+bool Graph::LeavesRoom() const {
+  return cuda::AvailableBytes(stream_.device().index) >= memory_->num_bytes();
+}
 
 void Graph::Launch() {
   for (const Part& part : parts_) {

@@ -26,7 +26,8 @@ class Graph {
   // be recorded, and leaves the stream unchanged. Tensors made by `submit` may be kept; each launch
   // fills them.
   // REQUIRES: stream.on_cuda(), stream.status().ok().
-  static absl::StatusOr<std::unique_ptr<Graph>> Record(Stream& stream, const std::function<void(Recording&)>& submit);
+  static absl::StatusOr<std::unique_ptr<Graph>> Record(
+      Stream& stream, const std::function<void(Recording&)>& submit);
   // Waits for the stream.
   ~Graph();
   Graph(const Graph&) = delete;
@@ -41,10 +42,11 @@ class Graph {
 
  private:
   struct Part {
-    void* graph;                       // a cudaGraphExec_t
+    void* graph;                      // a cudaGraphExec_t
     std::function<void()> host_work;  // after the part; null after the last part
   };
-  Graph(Stream& stream, std::shared_ptr<BlockCache> memory) : stream_(stream), memory_(std::move(memory)) {}
+  Graph(Stream& stream, std::shared_ptr<BlockCache> memory)
+      : stream_(stream), memory_(std::move(memory)) {}
 
   Stream& stream_;
   const std::shared_ptr<BlockCache> memory_;

@@ -1,11 +1,10 @@
 #include "kernels/memory/growing_memory.h"
 
+#include <cstdint>
 #include <sys/mman.h>
 
-#include <cstdint>
-
-#include "kernels/memory/large_memory.h"
 #include "kernels/base/out_of_memory.h"
+#include "kernels/memory/large_memory.h"
 
 namespace tandem {
 
@@ -20,10 +19,12 @@ size_t RoundUp(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 // Reserves address space without memory, aligned to a huge page.
 char* Reserve(size_t num_bytes) {
-  void* const place = mmap(nullptr, num_bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const place = mmap(nullptr, num_bytes + kHugePage, PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (place == MAP_FAILED) OutOfMemory(num_bytes);
   char* const begin = static_cast<char*>(place);
-  char* const aligned = reinterpret_cast<char*>(RoundUp(reinterpret_cast<uintptr_t>(begin), kHugePage));
+  char* const aligned =
+      reinterpret_cast<char*>(RoundUp(reinterpret_cast<uintptr_t>(begin), kHugePage));
   if (aligned != begin) munmap(begin, static_cast<size_t>(aligned - begin));
   munmap(aligned + num_bytes, static_cast<size_t>(begin + kHugePage - aligned));
   return aligned;
@@ -44,7 +45,8 @@ void GrowingMemory::Grow(size_t num_bytes) {
   char* const place = Reserve(capacity);
   void* moved = nullptr;
   if (data_ == nullptr) {
-    moved = mmap(place, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    moved = mmap(place, capacity, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   } else {
     moved = mremap(data_, capacity_, capacity, MREMAP_MAYMOVE | MREMAP_FIXED, place);
   }

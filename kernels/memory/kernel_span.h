@@ -13,7 +13,8 @@ namespace tandem {
 
 class KernelSpan {
  public:
-  KernelSpan(Stream& stream, SpanKind kind, const char* name, double flops = 0, double bytes = 0, double other_flops = 0)
+  KernelSpan(Stream& stream, SpanKind kind, const char* name, double flops = 0, double bytes = 0,
+             double other_flops = 0)
       : stream_(stream) {
     if (stream.tracer() == nullptr && !stream.on_cuda()) return;
     span_ = {name, kind, 0, 0, 0, flops, bytes};

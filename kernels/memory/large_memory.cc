@@ -1,9 +1,8 @@
 #include "kernels/memory/large_memory.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
+#include <sys/mman.h>
 
 namespace tandem {
 

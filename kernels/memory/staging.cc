@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 
 namespace tandem {
 
@@ -28,7 +28,7 @@ absl::Status Staging::Copy(void* to, const void* from, size_t num_bytes) {
     char* const target = static_cast<char*>(to) + done;
     const char* source = static_cast<const char*>(from) + done;
     ASSIGN_OR_RETURN(Block* const block, Find(piece));
-    if (block == nullptr) {  // the runtime's own copy, which waits
+    if (block == nullptr) {                         // the runtime's own copy, which waits
       RETURN_IF_ERROR(cuda::WaitForQueue(queue_));  // because the copy itself has no deadline
       RETURN_IF_ERROR(cuda::CopyAsync(target, source, piece, queue_));
       RETURN_IF_ERROR(cuda::WaitForQueue(queue_));

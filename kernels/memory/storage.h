@@ -19,14 +19,18 @@ using Compute = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
 template <class T>
 constexpr Compute<T> Load(T x) {
-  if constexpr (std::is_same_v<T, BFloat16>) return ToFloat(x);
-  else return x;
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return ToFloat(x);
+  else
+    return x;
 }
 
 template <class T>
 constexpr T Store(Compute<T> x) {
-  if constexpr (std::is_same_v<T, BFloat16>) return ToBFloat16(x);
-  else return x;
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return ToBFloat16(x);
+  else
+    return x;
 }
 
 // Two neighbouring bf16 elements in one 32-bit lane. A loop over pairs needs 32-bit lanes only, so
@@ -59,7 +63,8 @@ void WithStorageType(DType dtype, const Body& body) {
 // Calls body(A{}, B{}) with the storage types of two views: both f64, or any of f32 and bf16.
 template <class Body>
 void WithStorageTypes(DType a, DType b, const Body& body) {
-  TANDEM_CHECK((a == DType::F64) == (b == DType::F64)) << "no kernel for " << NameOf(a) << " with " << NameOf(b);
+  TANDEM_CHECK((a == DType::F64) == (b == DType::F64))
+      << "no kernel for " << NameOf(a) << " with " << NameOf(b);
   if (a == DType::F64) return body(double{}, double{});
   WithStorageType(a, [&](auto x) {
     if constexpr (!std::is_same_v<decltype(x), double>) {

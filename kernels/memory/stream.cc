@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "kernels/memory/block_cache.h"
 #include "kernels/base/check.h"
-#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/memory/block_cache.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 
 namespace tandem {
 
@@ -21,7 +21,9 @@ absl::Status NotWhileRecording(const char* what) {
 }  // namespace
 
 Stream::Stream(ThreadPool* pool, Device device)
-    : pool_(pool), device_(device), queue_(device.is_cuda() ? cuda::MakeQueue(device.index) : nullptr),
+    : pool_(pool),
+      device_(device),
+      queue_(device.is_cuda() ? cuda::MakeQueue(device.index) : nullptr),
       staging_(device.is_cuda() ? std::make_unique<Staging>(device, queue_) : nullptr) {
   // Drops a previous stream's shortage.
   if (on_cuda()) BlockCache::Of(device)->TakeShortage().IgnoreError();
@@ -44,7 +46,8 @@ void Stream::set_tracer(Tracer* tracer) {
   if (is_late()) Abandon(std::move(device_spans_));
   device_spans_ = nullptr;
   tracer_ = tracer;
-  if (tracer != nullptr && on_cuda()) device_spans_ = std::make_unique<DeviceSpans>(device_, queue_, tracer);
+  if (tracer != nullptr && on_cuda())
+    device_spans_ = std::make_unique<DeviceSpans>(device_, queue_, tracer);
 }
 
 const absl::Status& Stream::status() const {
@@ -58,8 +61,10 @@ const absl::Status& Stream::status() const {
 }
 
 absl::Status Stream::Wait() {
-  if (recording_) Fail(NotWhileRecording("a wait for the device"));
-  else if (on_cuda() && !is_late()) Fail(cuda::WaitForQueue(queue_, timeout_));
+  if (recording_)
+    Fail(NotWhileRecording("a wait for the device"));
+  else if (on_cuda() && !is_late())
+    Fail(cuda::WaitForQueue(queue_, timeout_));
   return status();
 }
 
@@ -80,7 +85,8 @@ absl::Status Stream::CopyToHost(void* to, const void* from, size_t num_bytes) {
   TANDEM_CHECK(on_cuda());
   if (recording_) Fail(NotWhileRecording("a copy to the host"));
   // The copy itself waits, without a deadline, so wait with a deadline first.
-  else if (Wait().ok()) Fail(cuda::CopyAsync(to, from, num_bytes, queue_));
+  else if (Wait().ok())
+    Fail(cuda::CopyAsync(to, from, num_bytes, queue_));
   return Wait();
 }
 

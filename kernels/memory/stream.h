@@ -12,12 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/base/device.h"
+#include "kernels/base/thread_pool.h"
 #include "kernels/memory/buffer.h"
 #include "kernels/memory/cuda_runtime_calls.h"
-#include "kernels/base/device.h"
 #include "kernels/memory/device_spans.h"
 #include "kernels/memory/staging.h"
-#include "kernels/base/thread_pool.h"
 #include "kernels/trace/trace.h"
 
 namespace tandem {
@@ -76,7 +76,7 @@ class Stream {
   ThreadPool* pool_;
   Device device_;
   void* queue_ = nullptr;
-  std::unique_ptr<Staging> staging_;  // null on a CPU
+  std::unique_ptr<Staging> staging_;     // null on a CPU
   std::shared_ptr<Buffer> step_memory_;  // null: no kernel has asked for the step
   uint64_t step_ = 0;                    // the value in step_memory_
   bool recording_ = false;

@@ -25,13 +25,20 @@ size_t BlockBytes(size_t num_bytes) {
 // The memory of one array on the host and on the device.
 struct Upload::Block {
   Block(Device device, size_t num_bytes)
-      : num_bytes(num_bytes), pinned(cuda::AllocatePinnedMemory(num_bytes)), host(pinned != nullptr ? pinned : std::malloc(num_bytes)),
-        device(Buffer::Allocate(num_bytes, device)), landed(device), used(device) {
-    TANDEM_CHECK(host != nullptr) << "no memory for " << num_bytes << " bytes on their way to a device";
+      : num_bytes(num_bytes),
+        pinned(cuda::AllocatePinnedMemory(num_bytes)),
+        host(pinned != nullptr ? pinned : std::malloc(num_bytes)),
+        device(Buffer::Allocate(num_bytes, device)),
+        landed(device),
+        used(device) {
+    TANDEM_CHECK(host != nullptr) << "no memory for " << num_bytes
+                                  << " bytes on their way to a device";
   }
   ~Block() {
-    if (pinned != nullptr) cuda::FreePinnedMemory(pinned);
-    else std::free(host);
+    if (pinned != nullptr)
+      cuda::FreePinnedMemory(pinned);
+    else
+      std::free(host);
   }
 
   const size_t num_bytes;
@@ -42,7 +49,8 @@ struct Upload::Block {
   bool taken = false;
 };
 
-Uploads::Uploads(Stream* stream) : stream_(stream), queue_(cuda::MakeQueue(stream->device().index)) {
+Uploads::Uploads(Stream* stream)
+    : stream_(stream), queue_(cuda::MakeQueue(stream->device().index)) {
   TANDEM_CHECK(stream->on_cuda()) << "a CPU has its arrays";
 }
 
@@ -50,7 +58,8 @@ Uploads::~Uploads() {
   // The kernels that read the copies run on the stream, whose cache gets the memory back.
   cuda::WaitForQueue(queue_).IgnoreError();
   cuda::DestroyQueue(queue_);
-  for (const auto& block : blocks_) TANDEM_CHECK(!block->taken) << "an array outlives what brought it";
+  for (const auto& block : blocks_)
+    TANDEM_CHECK(!block->taken) << "an array outlives what brought it";
 }
 
 std::unique_ptr<Upload> Uploads::Begin(size_t num_bytes) {
@@ -58,10 +67,14 @@ std::unique_ptr<Upload> Uploads::Begin(size_t num_bytes) {
   const size_t largest = *std::max_element(last_sizes_.begin(), last_sizes_.end());
   // The host may write only after the last copy is over. A failed device never reports that; the
   // stream reports the failure.
-  const auto idle = [](const auto& block) { return !block->taken && block->landed.Reached().value_or(false); };
+  const auto idle = [](const auto& block) {
+    return !block->taken && block->landed.Reached().value_or(false);
+  };
   // Frees blocks that are much too large: an evaluation may need all rows at once, a step only a
   // few.
-  std::erase_if(blocks_, [&](const auto& block) { return idle(block) && block->num_bytes > std::max(kSmallest, 2 * largest); });
+  std::erase_if(blocks_, [&](const auto& block) {
+    return idle(block) && block->num_bytes > std::max(kSmallest, 2 * largest);
+  });
   std::shared_ptr<Upload::Block> free;
   for (const auto& block : blocks_) {
     if (block->num_bytes < num_bytes || !idle(block)) continue;
@@ -69,7 +82,8 @@ std::unique_ptr<Upload> Uploads::Begin(size_t num_bytes) {
   }
   if (free == nullptr) {
     // Frees blocks that are too small.
-    std::erase_if(blocks_, [&](const auto& block) { return block->num_bytes < num_bytes && idle(block); });
+    std::erase_if(blocks_,
+                  [&](const auto& block) { return block->num_bytes < num_bytes && idle(block); });
     free = std::make_shared<Upload::Block>(stream_->device(), BlockBytes(num_bytes));
     // Kernels of the memory's last owner may still read the device's block.
     stream_->Fail(free->used.Record(stream_->queue()));

@@ -27,30 +27,50 @@ void NameThisThread(std::string name) { ThisThreadsName() = std::move(name); }
 
 const char* NameOf(SpanKind kind) {
   switch (kind) {
-    case SpanKind::GEMM: return "gemm";
-    case SpanKind::ATTENTION: return "attention";
-    case SpanKind::NORM: return "norm";
-    case SpanKind::ACTIVATION: return "activation";
-    case SpanKind::DROPOUT: return "dropout";
-    case SpanKind::ELEMENTWISE: return "elementwise";
-    case SpanKind::REDUCE: return "reduce";
-    case SpanKind::LOSS: return "loss";
-    case SpanKind::EMBEDDING: return "embedding";
-    case SpanKind::OPTIMIZER: return "optimizer";
-    case SpanKind::COLLECTIVE: return "collective";
-    case SpanKind::PULL: return "pull";
-    case SpanKind::PUSH: return "push";
-    case SpanKind::COMMIT: return "commit";
-    case SpanKind::CHECKPOINT: return "checkpoint";
-    case SpanKind::STEP: return "step";
-    case SpanKind::PHASE: return "phase";
-    case SpanKind::OTHER: return "other";
+    case SpanKind::GEMM:
+      return "gemm";
+    case SpanKind::ATTENTION:
+      return "attention";
+    case SpanKind::NORM:
+      return "norm";
+    case SpanKind::ACTIVATION:
+      return "activation";
+    case SpanKind::DROPOUT:
+      return "dropout";
+    case SpanKind::ELEMENTWISE:
+      return "elementwise";
+    case SpanKind::REDUCE:
+      return "reduce";
+    case SpanKind::LOSS:
+      return "loss";
+    case SpanKind::EMBEDDING:
+      return "embedding";
+    case SpanKind::OPTIMIZER:
+      return "optimizer";
+    case SpanKind::COLLECTIVE:
+      return "collective";
+    case SpanKind::PULL:
+      return "pull";
+    case SpanKind::PUSH:
+      return "push";
+    case SpanKind::COMMIT:
+      return "commit";
+    case SpanKind::CHECKPOINT:
+      return "checkpoint";
+    case SpanKind::STEP:
+      return "step";
+    case SpanKind::PHASE:
+      return "phase";
+    case SpanKind::OTHER:
+      return "other";
   }
   return "?";
 }
 
 int64_t MonotonicNanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 void Tracer::Add(Span span) {
@@ -82,8 +102,10 @@ void Tracer::AddToRow(uint32_t row, Span span) {
 }
 
 void Tracer::Keep(const Span& span) {
-  if (spans_.size() < max_spans_) spans_.push_back(span);
-  else ++num_dropped_;
+  if (spans_.size() < max_spans_)
+    spans_.push_back(span);
+  else
+    ++num_dropped_;
 }
 
 std::vector<Span> Tracer::Take() {

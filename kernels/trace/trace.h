@@ -21,15 +21,31 @@ namespace tandem {
 // The kind of work of a span: one row of a time split.
 enum class SpanKind : uint8_t {
   // The first row: kernels.
-  GEMM, ATTENTION, NORM, ACTIVATION, DROPOUT, ELEMENTWISE, REDUCE, LOSS, EMBEDDING, OPTIMIZER,
-  COLLECTIVE, PULL, PUSH, COMMIT, CHECKPOINT, STEP, PHASE /* of a step */, OTHER,
+  GEMM,
+  ATTENTION,
+  NORM,
+  ACTIVATION,
+  DROPOUT,
+  ELEMENTWISE,
+  REDUCE,
+  LOSS,
+  EMBEDDING,
+  OPTIMIZER,
+  COLLECTIVE,
+  PULL,
+  PUSH,
+  COMMIT,
+  CHECKPOINT,
+  STEP,
+  PHASE /* of a step */,
+  OTHER,
 };
 const char* NameOf(SpanKind kind);
 
 struct Span {
   const char* name = "";  // a string literal
   SpanKind kind = SpanKind::OTHER;
-  uint32_t thread = 0;    // a small number, in the order in which threads first added a span
+  uint32_t thread = 0;  // a small number, in the order in which threads first added a span
   int64_t begin_ns = 0, end_ns = 0;
   // The work, 0 if not counted: FLOPs; bytes read and written at least once.
   double flops = 0, bytes = 0;
@@ -85,7 +101,8 @@ class Tracer {
 // Adds a span from its construction to its destruction.
 class TraceSpan {
  public:
-  TraceSpan(Tracer* tracer, SpanKind kind, const char* name, double flops = 0, double bytes = 0, double other_flops = 0)
+  TraceSpan(Tracer* tracer, SpanKind kind, const char* name, double flops = 0, double bytes = 0,
+            double other_flops = 0)
       : tracer_(tracer) {
     if (tracer_ == nullptr) return;
     span_ = {name, kind, 0, MonotonicNanoseconds(), 0, flops, bytes};
@@ -100,8 +117,10 @@ class TraceSpan {
   ~TraceSpan() {
     if (tracer_ == nullptr) return;
     span_.end_ns = MonotonicNanoseconds();
-    if (row_.has_value()) tracer_->AddToRow(*row_, span_);
-    else tracer_->Add(span_);
+    if (row_.has_value())
+      tracer_->AddToRow(*row_, span_);
+    else
+      tracer_->Add(span_);
   }
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
@@ -120,7 +139,8 @@ class ConcurrentSpan {
  public:
   ConcurrentSpan() = default;
   // Begins now. `what` holds all but the times.
-  ConcurrentSpan(std::shared_ptr<Tracer> tracer, Span what) : tracer_(std::move(tracer)), span_(what) {
+  ConcurrentSpan(std::shared_ptr<Tracer> tracer, Span what)
+      : tracer_(std::move(tracer)), span_(what) {
     if (tracer_ != nullptr) span_.begin_ns = MonotonicNanoseconds();
   }
   // Call once, on one of all copies.

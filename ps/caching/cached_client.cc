@@ -57,15 +57,16 @@ struct CachedClient::Pulled {
   std::vector<PullSegment> segments;
   // [segment][id] like PullSegment::versions: as sent, as answered.
   std::vector<std::vector<uint32_t>> had, versions;
-  uint64_t num_commits = 0;                          // commits before the pull
+  uint64_t num_commits = 0;  // commits before the pull
 };
 
 absl::Status CachedClient::Cache::CheckStep(uint64_t step) {
   absl::MutexLock lock(&mutex);
   if (!overflow.ok()) return overflow;
   if (last_commit == 0 || step == last_commit + 1) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("pull for step ", step, " after the commit of step ", last_commit, ": with bounds, rows are pulled step by step"));
+  return absl::FailedPreconditionError(absl::StrCat("pull for step ", step,
+                                                    " after the commit of step ", last_commit,
+                                                    ": with bounds, rows are pulled step by step"));
 }
 
 void CachedClient::Cache::Lookup(uint32_t read_bound, Pulled& pulled) {
@@ -94,16 +95,19 @@ void CachedClient::Cache::TakeRows(Pulled& pulled) {
       ++(version == 0 ? counts.hits : had != 0 ? counts.refreshes : counts.misses);
       if (version == 0) counts.hit_bytes += table.dim() * sizeof(float);
       // After a commit in between, the row may lack this trainer's gradients of that step.
-      if (version != 0 && num_commits == pulled.num_commits) table.Take(segment.ids[i], version, segment.rows + i * table.dim());
+      if (version != 0 && num_commits == pulled.num_commits)
+        table.Take(segment.ids[i], version, segment.rows + i * table.dim());
     }
   }
 }
 
-absl::Status CachedClient::Cache::CheckPush(uint64_t step, const std::vector<PushSegment>& segments) {
+absl::Status CachedClient::Cache::CheckPush(uint64_t step,
+                                            const std::vector<PushSegment>& segments) {
   absl::MutexLock lock(&mutex);
   for (const PushSegment& segment : segments) {
     CachedTable* const table = Find(segment.table);
-    if (table == nullptr) return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
+    if (table == nullptr)
+      return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
     RETURN_IF_ERROR(table->CheckPush(step, segment));
   }
   return absl::OkStatus();
@@ -112,7 +116,8 @@ absl::Status CachedClient::Cache::CheckPush(uint64_t step, const std::vector<Pus
 void CachedClient::Cache::AddGradients(uint64_t step, const std::vector<PushSegment>& segments) {
   absl::MutexLock lock(&mutex);
   for (const PushSegment& segment : segments) {
-    if (CachedTable* const table = Find(segment.table)) table->AddGradients(step, segment.ids, segment.gradients);
+    if (CachedTable* const table = Find(segment.table))
+      table->AddGradients(step, segment.ids, segment.gradients);
   }
 }
 
@@ -128,7 +133,8 @@ absl::Status CachedClient::Cache::CheckFlushed(const char* what) {
   for (const auto& [number, table] : tables) {
     if (!table.keeps_back()) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat(what, ": gradients of table ", table.spec().name(), " are kept back; the last commit must flush"));
+        absl::StrCat(what, ": gradients of table ", table.spec().name(),
+                     " are kept back; the last commit must flush"));
   }
   return absl::OkStatus();
 }
@@ -139,11 +145,15 @@ void CachedClient::Cache::ForgetRows() {
 }
 
 CachedClient::CachedClient(const Clients& inner, CacheOptions options)
-    : ForwardingAdmin(*inner.tables), inner_(inner), options_(options), cache_(std::make_shared<Cache>()) {}
+    : ForwardingAdmin(*inner.tables),
+      inner_(inner),
+      options_(options),
+      cache_(std::make_shared<Cache>()) {}
 
 CachedClient::~CachedClient() = default;
 
-absl::Status CachedClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
+absl::Status CachedClient::CreateTables(const std::vector<TableSpec>& tables,
+                                        absl::Duration timeout) {
   RETURN_IF_ERROR(this->tables().CreateTables(tables, timeout));
   absl::MutexLock lock(&cache_->mutex);
   for (const TableSpec& spec : tables) cache_->tables.try_emplace(spec.number(), spec, options_);
@@ -152,16 +162,18 @@ absl::Status CachedClient::CreateTables(const std::vector<TableSpec>& tables, ab
 
 Future<Done> CachedClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
   if (step == 0) return inner_.rows->Pull(step, create, std::move(segments));
-  if (absl::Status refused = cache_->CheckStep(step); !refused.ok()) return Future<Done>::Ready(refused);
+  if (absl::Status refused = cache_->CheckStep(step); !refused.ok())
+    return Future<Done>::Ready(refused);
   const auto pulled = std::make_shared<Pulled>();
   pulled->segments = std::move(segments);
   cache_->Lookup(options_.read_bound, *pulled);
   const auto promise = std::make_shared<rpc::Promise<Done>>();
   const Future<Done> future = promise->future();
-  inner_.rows->Pull(step, create, pulled->segments).OnReady([cache = cache_, pulled, promise](const absl::StatusOr<Done>& done) {
-    if (done.ok()) cache->TakeRows(*pulled);
-    promise->Set(done);
-  });
+  inner_.rows->Pull(step, create, pulled->segments)
+      .OnReady([cache = cache_, pulled, promise](const absl::StatusOr<Done>& done) {
+        if (done.ok()) cache->TakeRows(*pulled);
+        promise->Set(done);
+      });
   return future;
 }
 
@@ -179,12 +191,14 @@ Future<Done> CachedClient::Push(uint64_t step, uint32_t slice, std::vector<PushS
   return Future<Done>::Ready(Done());
 }
 
-Future<Done> CachedClient::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
+Future<Done> CachedClient::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim,
+                                      float* pooled) {
   if (!options_.shows_own()) return inner_.pooled->PullPooled(step, create, bags, dim, pooled);
   return PullAndPool(*this, step, create, bags, dim, pooled);
 }
 
-Future<Done> CachedClient::PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) {
+Future<Done> CachedClient::PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim,
+                                      const float* gradients) {
   if (!options_.shows_own()) return inner_.pooled->PushPooled(step, slice, bags, dim, gradients);
   return PushToBags(*this, step, slice, bags, dim, gradients);
 }
@@ -201,7 +215,8 @@ Future<absl::uint128> CachedClient::GradientNorm(uint64_t step) {
 Future<Done> CachedClient::Commit(const CommitArgs& args) {
   if (!options_.shows_own()) return inner_.rows->Commit(args);
   if (options_.write_bound == 0) cache_->ShowGradients(args);
-  const Future<Done> committed = options_.write_bound == 0 ? inner_.rows->Commit(args) : CommitMerged(args);
+  const Future<Done> committed =
+      options_.write_bound == 0 ? inner_.rows->Commit(args) : CommitMerged(args);
   committed.OnReady([cache = cache_](const absl::StatusOr<Done>& done) {
     if (!done.ok()) cache->ForgetRows();
   });
@@ -218,7 +233,8 @@ Future<Done> CachedClient::CommitMerged(const CommitArgs& args) {
   {
     absl::MutexLock lock(&cache_->mutex);
     if (!cache_->overflow.ok()) return Future<Done>::Ready(cache_->overflow);
-    if (const absl::Status refused = std::exchange(cache_->refused_push, absl::OkStatus()); !refused.ok()) {
+    if (const absl::Status refused = std::exchange(cache_->refused_push, absl::OkStatus());
+        !refused.ok()) {
       for (auto& [number, table] : cache_->tables) table.DropGradients();
       return Future<Done>::Ready(refused);
     }
@@ -240,24 +256,28 @@ Future<Done> CachedClient::CommitMerged(const CommitArgs& args) {
   CommitArgs merged = args;
   merged.gradient_scale = 1;
   merged.skip = false;
-  const Future<Done> committed = inner_.rows->PushAndCommit(/*slice=*/0, std::move(segments), merged);
+  const Future<Done> committed =
+      inner_.rows->PushAndCommit(/*slice=*/0, std::move(segments), merged);
   committed.OnReady([due](const absl::StatusOr<Done>&) {});
   return committed;
 }
 
 Future<HashResult> CachedClient::Hash() {
-  if (absl::Status refused = cache_->CheckFlushed("hash"); !refused.ok()) return Future<HashResult>::Ready(refused);
+  if (absl::Status refused = cache_->CheckFlushed("hash"); !refused.ok())
+    return Future<HashResult>::Ready(refused);
   return tables().Hash();
 }
 
 StatisticsReply CachedClient::OwnStatistics() const {
   StatisticsReply own;
   absl::MutexLock lock(&cache_->mutex);
-  for (const auto& [number, table] : cache_->tables) *own.add_tables() = GuardStatistics(table.spec(), table.guarded());
+  for (const auto& [number, table] : cache_->tables)
+    *own.add_tables() = GuardStatistics(table.spec(), table.guarded());
   return own;
 }
 
-Future<std::vector<SavedFile>> CachedClient::Save(uint64_t step, const std::string& folder, absl::Time deadline) {
+Future<std::vector<SavedFile>> CachedClient::Save(uint64_t step, const std::string& folder,
+                                                  absl::Time deadline) {
   if (absl::Status refused = cache_->CheckFlushed("save"); !refused.ok()) {
     return Future<std::vector<SavedFile>>::Ready(refused);
   }
@@ -275,11 +295,13 @@ std::vector<std::string> CachedClient::Report() const {
   const uint64_t rows = total.hits + total.refreshes + total.misses;
   if (rows == 0) return lines;
   const double percent = 100.0 / static_cast<double>(rows);
-  lines.push_back(absl::StrFormat("row cache: of %d rows pulled %.1f %% were good enough, %.1f %% too old, %.1f %% not there; "
-                                  "%.1f MB of rows not sent, for %.1f MB of versions",
-                                  rows, static_cast<double>(total.hits) * percent, static_cast<double>(total.refreshes) * percent,
-                                  static_cast<double>(total.misses) * percent, static_cast<double>(total.hit_bytes) * 1e-6,
-                                  static_cast<double>(rows * kVersionBytes) * 1e-6));
+  lines.push_back(absl::StrFormat(
+      "row cache: of %d rows pulled %.1f %% were good enough, %.1f %% too old, %.1f %% not there; "
+      "%.1f MB of rows not sent, for %.1f MB of versions",
+      rows, static_cast<double>(total.hits) * percent,
+      static_cast<double>(total.refreshes) * percent, static_cast<double>(total.misses) * percent,
+      static_cast<double>(total.hit_bytes) * 1e-6,
+      static_cast<double>(rows * kVersionBytes) * 1e-6));
   return lines;
 }
 

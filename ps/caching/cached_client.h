@@ -46,12 +46,16 @@ class CachedClient : public RowClient, public ForwardingAdmin, public PooledClie
 
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
   // With a bound: FailedPrecondition unless `step` follows the last commit.
-  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create,
+                              std::vector<PullSegment> segments) override;
   // With a write bound, checks gradients here; the commit sends them.
-  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
+  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice,
+                              std::vector<PushSegment> segments) override;
   // With a bound, pulls and pushes whole rows, and pools here.
-  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override;
-  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) override;
+  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim,
+                                    float* pooled) override;
+  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim,
+                                    const float* gradients) override;
   // With a write bound, the norm covers only this trainer's gradients.
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
@@ -62,7 +66,8 @@ class CachedClient : public RowClient, public ForwardingAdmin, public PooledClie
   // sums of the rest.
   rpc::Future<StatisticsReply> Statistics() override { return StatisticsWith(OwnStatistics()); }
   StatisticsReply OwnStatistics() const override;
-  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
+  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder,
+                                           absl::Time deadline) override;
   std::vector<std::string> Report() const override;
 
   Counts counts() const;

@@ -45,20 +45,23 @@ void CachedTable::Take(uint64_t id, uint32_t version, float* row) {
 
 absl::Status CachedTable::CheckPush(uint64_t step, const PushSegment& segment) {
   const void* const ids = segment.ids.data();
-  RETURN_IF_ERROR(Router::RoundRobin(1).Split(spec_.number(), spec_.name(), ids, segment.ids.size()).status());
+  RETURN_IF_ERROR(
+      Router::RoundRobin(1).Split(spec_.number(), spec_.name(), ids, segment.ids.size()).status());
   if (spec_.non_finite() != TableSpec::REJECT) return absl::OkStatus();
   const std::optional<size_t> wrong = FindNonFinite(segment.gradients, segment.ids.size(), dim_);
   if (!wrong.has_value()) return absl::OkStatus();
   return guarded_.NoteRejected(spec_.name(), {segment.ids[*wrong], options_.trainer, step});
 }
 
-void CachedTable::AddGradients(uint64_t step, absl::Span<const uint64_t> ids, const float* gradients) {
+void CachedTable::AddGradients(uint64_t step, absl::Span<const uint64_t> ids,
+                               const float* gradients) {
   std::vector<float> mended(dim_);
   for (size_t i = 0; i < ids.size(); ++i) {
     if (options_.write_bound == 0 && rows_.Find(ids[i]) == RowCache::kNone) continue;
     const float* gradient = gradients + i * dim_;
     // Applies the servers' policy before the gradient spoils a sum.
-    if (spec_.non_finite() != TableSpec::REJECT && !AllFinite(absl::MakeConstSpan(gradient, dim_))) {
+    if (spec_.non_finite() != TableSpec::REJECT &&
+        !AllFinite(absl::MakeConstSpan(gradient, dim_))) {
       const bool skip = spec_.non_finite() == TableSpec::SKIP;
       if (options_.write_bound > 0) {
         ++(skip ? guarded_.skipped : guarded_.mended);
@@ -76,7 +79,8 @@ void CachedTable::AddGradients(uint64_t step, absl::Span<const uint64_t> ids, co
 double CachedTable::GradientSquaredNorm() const {
   double squared = 0;
   for (size_t i = 0; i < gradients_.ids().size(); ++i) {
-    for (size_t column = 0; column < dim_; ++column) squared += double{gradients_.sum(i)[column]} * double{gradients_.sum(i)[column]};
+    for (size_t column = 0; column < dim_; ++column)
+      squared += double{gradients_.sum(i)[column]} * double{gradients_.sum(i)[column]};
   }
   return squared;
 }
@@ -84,7 +88,8 @@ double CachedTable::GradientSquaredNorm() const {
 void CachedTable::Show(uint32_t place, const float* gradient, const CommitArgs& args) {
   // Servers refuse this push.
   if (!AllFinite(absl::MakeConstSpan(gradient, dim_))) return;
-  optimizer_->Apply(weights(place), slots(place), gradient, spec_.dim(), args.step, args.RateOf(spec_.number()), args.gradient_scale);
+  optimizer_->Apply(weights(place), slots(place), gradient, spec_.dim(), args.step,
+                    args.RateOf(spec_.number()), args.gradient_scale);
 }
 
 void CachedTable::Keep(uint32_t place, const float* gradient, const CommitArgs& args) {
@@ -110,7 +115,8 @@ void CachedTable::ShowGradients(const CommitArgs& args) {
   gradients_.Clear();
 }
 
-void CachedTable::KeepGradients(const CommitArgs& args, std::vector<uint64_t>* ids, std::vector<float>* due) {
+void CachedTable::KeepGradients(const CommitArgs& args, std::vector<uint64_t>* ids,
+                                std::vector<float>* due) {
   for (size_t i = 0; !args.skip && i < gradients_.ids().size(); ++i) {
     const uint64_t id = gradients_.ids()[i];
     const uint32_t place = rows_.Find(id);
@@ -119,10 +125,12 @@ void CachedTable::KeepGradients(const CommitArgs& args, std::vector<uint64_t>* i
       continue;
     }
     ids->push_back(id);
-    for (size_t column = 0; column < dim_; ++column) due->push_back(args.gradient_scale * gradients_.sum(i)[column]);
+    for (size_t column = 0; column < dim_; ++column)
+      due->push_back(args.gradient_scale * gradients_.sum(i)[column]);
   }
   gradients_.Clear();
-  while (!kept_rows_.empty() && (args.flush || kept_rows_.front().step + options_.write_bound <= args.step)) {
+  while (!kept_rows_.empty() &&
+         (args.flush || kept_rows_.front().step + options_.write_bound <= args.step)) {
     const uint32_t place = kept_rows_.front().place;
     ids->push_back(rows_.id(place));
     due->insert(due->end(), kept(place), kept(place) + dim_);
@@ -131,7 +139,8 @@ void CachedTable::KeepGradients(const CommitArgs& args, std::vector<uint64_t>* i
   }
 }
 
-absl::Status CachedTable::CheckDue(const CommitArgs& args, const std::vector<uint64_t>& ids, const std::vector<float>& due) {
+absl::Status CachedTable::CheckDue(const CommitArgs& args, const std::vector<uint64_t>& ids,
+                                   const std::vector<float>& due) {
   if (spec_.non_finite() != TableSpec::REJECT) return absl::OkStatus();
   const std::optional<size_t> wrong = FindNonFinite(due.data(), ids.size(), spec_.dim());
   if (!wrong.has_value()) return absl::OkStatus();

@@ -12,10 +12,10 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "ps/client/row_client.h"
-#include "ps/optimizer/sparse_optimizer.h"
 #include "ps/caching/row_cache.h"
 #include "ps/caching/step_gradients.h"
+#include "ps/client/row_client.h"
+#include "ps/optimizer/sparse_optimizer.h"
 #include "ps/wire/value_guard.h"
 
 namespace tandem::ps {
@@ -63,7 +63,8 @@ class CachedTable {
   // and gradients kept back for write_bound steps.
   void KeepGradients(const CommitArgs& args, std::vector<uint64_t>* ids, std::vector<float>* due);
   // OutOfRange, naming a row, if servers would refuse one of these sums.
-  absl::Status CheckDue(const CommitArgs& args, const std::vector<uint64_t>& ids, const std::vector<float>& due);
+  absl::Status CheckDue(const CommitArgs& args, const std::vector<uint64_t>& ids,
+                        const std::vector<float>& due);
   // Forgets all rows except rows with gradients kept back.
   void ForgetRows() { rows_.Clear(); }
 

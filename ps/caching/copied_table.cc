@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/memory/buffer.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/memory/buffer.h"
 #include "ps/wire/router.h"
 #include "ps/wire/value_guard.h"
 
@@ -60,11 +60,13 @@ ValueGuardStatistics CopiedTable::guarded() const {
 
 absl::Status CopiedTable::CheckPush(uint32_t trainer, uint64_t step, const PushSegment& segment) {
   const void* const ids = segment.ids.data();
-  RETURN_IF_ERROR(Router::RoundRobin(1).Split(spec().number(), spec().name(), ids, segment.ids.size()).status());
+  RETURN_IF_ERROR(Router::RoundRobin(1)
+                      .Split(spec().number(), spec().name(), ids, segment.ids.size())
+                      .status());
   for (const uint64_t id : segment.ids) {
     if (window_.Find(id) != RowIndex::kAbsent) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("table ", spec().name(), ": the row of id ", id, " was not pulled since deltas were pushed"));
+    return absl::InvalidArgumentError(absl::StrCat("table ", spec().name(), ": the row of id ", id,
+                                                   " was not pulled since deltas were pushed"));
   }
   if (spec().non_finite() != TableSpec::REJECT) return absl::OkStatus();
   const std::optional<size_t> wrong = FindNonFinite(segment.gradients, segment.ids.size(), dim());
@@ -89,7 +91,8 @@ bool CopiedTable::Commit(const CommitArgs& args) {
   return any;
 }
 
-absl::Status CopiedTable::TakeDeltas(const CommitArgs& args, uint32_t trainer, uint32_t num_trainers, std::vector<uint64_t>* ids,
+absl::Status CopiedTable::TakeDeltas(const CommitArgs& args, uint32_t trainer,
+                                     uint32_t num_trainers, std::vector<uint64_t>* ids,
                                      std::vector<float>* gradients) {
   for (size_t place = 0; place < ids_.size(); ++place) {
     if (updated_[place]) ids->push_back(ids_[place]);
@@ -99,10 +102,12 @@ absl::Status CopiedTable::TakeDeltas(const CommitArgs& args, uint32_t trainer, u
   for (const uint64_t id : *ids) {
     const float* const first = first_values_.data() + window_.Find(id) * dim();
     const float* const last = reinterpret_cast<const float*>(table_.Find(id).weights);
-    for (size_t i = 0; i < dim(); ++i) gradients->push_back((first[i] - last[i]) / static_cast<float>(num_trainers));
+    for (size_t i = 0; i < dim(); ++i)
+      gradients->push_back((first[i] - last[i]) / static_cast<float>(num_trainers));
     if (!wrong.ok() || AllFinite(absl::MakeConstSpan(*gradients).last(dim()))) continue;
-    wrong = absl::OutOfRangeError(absl::StrCat("table ", spec().name(), ": the change of id ", id, " in the copies of trainer ", trainer,
-                                               " up to step ", args.step, " is not finite (NaN or infinity)"));
+    wrong = absl::OutOfRangeError(absl::StrCat(
+        "table ", spec().name(), ": the change of id ", id, " in the copies of trainer ", trainer,
+        " up to step ", args.step, " is not finite (NaN or infinity)"));
   }
   window_.Clear();
   ids_.clear();

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "ps/client/row_client.h"
-#include "ps/wire/row_index.h"
 #include "ps/store/table.h"
+#include "ps/wire/row_index.h"
 
 namespace tandem::ps {
 
@@ -53,8 +53,8 @@ class CopiedTable {
   // Ends the window. Adds the ids of updated rows, ascending, and their gradients (first value -
   // value) / num_trainers. With these gradients, plain SGD at rate 1 makes the servers' rows follow
   // the copies. OutOfRange, naming a row, if a number is not finite.
-  absl::Status TakeDeltas(const CommitArgs& args, uint32_t trainer, uint32_t num_trainers, std::vector<uint64_t>* ids,
-                          std::vector<float>* gradients);
+  absl::Status TakeDeltas(const CommitArgs& args, uint32_t trainer, uint32_t num_trainers,
+                          std::vector<uint64_t>* ids, std::vector<float>* gradients);
 
  private:
   Table table_;

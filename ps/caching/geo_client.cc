@@ -29,7 +29,8 @@ struct GeoClient::Copies {
   absl::Status CheckPush(uint32_t trainer, uint64_t step, const std::vector<PushSegment>& segments)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Makes the pulled rows this trainer's copies, if the window of the pull has not ended.
-  void Take(uint64_t step, const std::vector<PullSegment>& segments, uint64_t window, std::vector<MissingRows>& fetched);
+  void Take(uint64_t step, const std::vector<PullSegment>& segments, uint64_t window,
+            std::vector<MissingRows>& fetched);
   // FailedPrecondition while there are updates that servers do not know.
   absl::Status CheckFlushed(const char* what);
 
@@ -40,32 +41,35 @@ struct GeoClient::Copies {
   uint64_t num_pushes ABSL_GUARDED_BY(mutex) = 0;
   // True: there are updates that servers do not know.
   bool has_updates ABSL_GUARDED_BY(mutex) = false;
-  absl::Status refused_push ABSL_GUARDED_BY(mutex);               // since the last commit
+  absl::Status refused_push ABSL_GUARDED_BY(mutex);  // since the last commit
   // Set by a commit that overflows, after which the copies are useless. The commit never reaches
   // the servers, and the next pull would wait for it there.
   absl::Status overflow ABSL_GUARDED_BY(mutex);
-  uint64_t rows_used ABSL_GUARDED_BY(mutex) = 0, rows_fetched ABSL_GUARDED_BY(mutex) = 0, rows_pushed ABSL_GUARDED_BY(mutex) = 0;
+  uint64_t rows_used ABSL_GUARDED_BY(mutex) = 0, rows_fetched ABSL_GUARDED_BY(mutex) = 0,
+                     rows_pushed ABSL_GUARDED_BY(mutex) = 0;
 };
 
-absl::Status GeoClient::Copies::CheckPush(uint32_t trainer, uint64_t step, const std::vector<PushSegment>& segments) {
+absl::Status GeoClient::Copies::CheckPush(uint32_t trainer, uint64_t step,
+                                          const std::vector<PushSegment>& segments) {
   for (const PushSegment& segment : segments) {
     CopiedTable* const table = Find(segment.table);
-    if (table == nullptr) return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
+    if (table == nullptr)
+      return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
     RETURN_IF_ERROR(table->CheckPush(trainer, step, segment));
   }
   return absl::OkStatus();
 }
 
-void GeoClient::Copies::Take(uint64_t step, const std::vector<PullSegment>& segments, uint64_t window,
-                             std::vector<MissingRows>& fetched) {
+void GeoClient::Copies::Take(uint64_t step, const std::vector<PullSegment>& segments,
+                             uint64_t window, std::vector<MissingRows>& fetched) {
   absl::MutexLock lock(&mutex);
   for (size_t s = 0; s < segments.size(); ++s) {
     CopiedTable& table = *Find(segments[s].table);
     // Rows pulled in the previous window may lack its deltas.
     if (window == num_windows) table.Enter(step, fetched[s]);
     for (size_t i = 0; i < fetched[s].ids.size(); ++i) {
-      std::memcpy(segments[s].rows + fetched[s].places[i] * table.dim(), fetched[s].rows.data() + i * table.dim(),
-                  table.dim() * sizeof(float));
+      std::memcpy(segments[s].rows + fetched[s].places[i] * table.dim(),
+                  fetched[s].rows.data() + i * table.dim(), table.dim() * sizeof(float));
     }
   }
 }
@@ -73,12 +77,16 @@ void GeoClient::Copies::Take(uint64_t step, const std::vector<PullSegment>& segm
 absl::Status GeoClient::Copies::CheckFlushed(const char* what) {
   absl::MutexLock lock(&mutex);
   if (!has_updates) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(what, ": deltas of the steps up to ", last_commit, " are not pushed; the last commit must flush"));
+  return absl::FailedPreconditionError(absl::StrCat(what, ": deltas of the steps up to ",
+                                                    last_commit,
+                                                    " are not pushed; the last commit must flush"));
 }
 
 GeoClient::GeoClient(const Clients& inner, GeoClientOptions options)
-    : ForwardingAdmin(*inner.tables), inner_(inner), options_(options), copies_(std::make_shared<Copies>()) {
+    : ForwardingAdmin(*inner.tables),
+      inner_(inner),
+      options_(options),
+      copies_(std::make_shared<Copies>()) {
   TANDEM_CHECK_GE(options_.geo_steps, uint64_t{1});
   TANDEM_CHECK_GE(options_.num_trainers, 1u);
 }
@@ -119,13 +127,15 @@ Future<Done> GeoClient::Pull(uint64_t step, bool create, std::vector<PullSegment
     if (!copies_->overflow.ok()) return Future<Done>::Ready(copies_->overflow);
     if (copies_->last_commit != 0 && step != copies_->last_commit + 1) {
       return Future<Done>::Ready(absl::FailedPreconditionError(
-          absl::StrCat("pull for step ", step, " after the commit of step ", copies_->last_commit, ": copies are pulled step by step")));
+          absl::StrCat("pull for step ", step, " after the commit of step ", copies_->last_commit,
+                       ": copies are pulled step by step")));
     }
     window = copies_->num_windows;
     for (const PullSegment& segment : segments) {
       CopiedTable* const table = copies_->Find(segment.table);
       if (table == nullptr) {
-        return Future<Done>::Ready(absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table)));
+        return Future<Done>::Ready(
+            absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table)));
       }
       MissingRows& rows = missing->emplace_back(table->Read(step, segment));
       copies_->rows_used += segment.ids.size();
@@ -137,7 +147,8 @@ Future<Done> GeoClient::Pull(uint64_t step, bool create, std::vector<PullSegment
   const auto promise = std::make_shared<rpc::Promise<Done>>();
   const Future<Done> future = promise->future();
   inner_.rows->Pull(step, create, std::move(fetches))
-      .OnReady([copies = copies_, step, segments = std::move(segments), window, missing, promise](const absl::StatusOr<Done>& done) {
+      .OnReady([copies = copies_, step, segments = std::move(segments), window, missing,
+                promise](const absl::StatusOr<Done>& done) {
         if (done.ok()) copies->Take(step, segments, window, *missing);
         promise->Set(done);
       });
@@ -147,12 +158,14 @@ Future<Done> GeoClient::Pull(uint64_t step, bool create, std::vector<PullSegment
 Future<Done> GeoClient::Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
   absl::MutexLock lock(&copies_->mutex);
   if (absl::Status refused = copies_->CheckPush(options_.trainer, step, segments); !refused.ok()) {
-    refused = absl::Status(refused.code(), absl::StrCat("push for step ", step, ": ", refused.message()));
+    refused =
+        absl::Status(refused.code(), absl::StrCat("push for step ", step, ": ", refused.message()));
     copies_->refused_push.Update(refused);
     return Future<Done>::Ready(refused);
   }
   const uint64_t order = uint64_t{options_.trainer} << kSequenceBits | copies_->num_pushes;
-  for (const PushSegment& segment : segments) copies_->Find(segment.table)->Accumulate(slice, order, segment);
+  for (const PushSegment& segment : segments)
+    copies_->Find(segment.table)->Accumulate(slice, order, segment);
   ++copies_->num_pushes;
   return Future<Done>::Ready(Done());
 }
@@ -193,9 +206,11 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
       Delta& delta = (*deltas)[servers.rates.size()];
       servers.rates.push_back({number, 1});
       if (ends_window) {
-        copies_->overflow.Update(table.TakeDeltas(args, options_.trainer, options_.num_trainers, &delta.ids, &delta.gradients));
+        copies_->overflow.Update(table.TakeDeltas(args, options_.trainer, options_.num_trainers,
+                                                  &delta.ids, &delta.gradients));
       }
-      if (!delta.ids.empty()) segments.push_back({number, delta.ids, delta.gradients.data(), deltas});
+      if (!delta.ids.empty())
+        segments.push_back({number, delta.ids, delta.gradients.data(), deltas});
       copies_->rows_pushed += delta.ids.size();
     }
     if (!copies_->overflow.ok()) return Future<Done>::Ready(copies_->overflow);
@@ -205,24 +220,28 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
     }
   }
   if (segments.empty()) return inner_.rows->Commit(servers);
-  const Future<Done> committed = inner_.rows->PushAndCommit(/*slice=*/0, std::move(segments), servers);
+  const Future<Done> committed =
+      inner_.rows->PushAndCommit(/*slice=*/0, std::move(segments), servers);
   committed.OnReady([deltas](const absl::StatusOr<Done>&) {});
   return committed;
 }
 
 Future<HashResult> GeoClient::Hash() {
-  if (absl::Status refused = copies_->CheckFlushed("hash"); !refused.ok()) return Future<HashResult>::Ready(refused);
+  if (absl::Status refused = copies_->CheckFlushed("hash"); !refused.ok())
+    return Future<HashResult>::Ready(refused);
   return tables().Hash();
 }
 
 StatisticsReply GeoClient::OwnStatistics() const {
   StatisticsReply own;
   absl::MutexLock lock(&copies_->mutex);
-  for (const auto& [number, table] : copies_->tables) *own.add_tables() = GuardStatistics(table.spec(), table.guarded());
+  for (const auto& [number, table] : copies_->tables)
+    *own.add_tables() = GuardStatistics(table.spec(), table.guarded());
   return own;
 }
 
-Future<std::vector<SavedFile>> GeoClient::Save(uint64_t step, const std::string& folder, absl::Time deadline) {
+Future<std::vector<SavedFile>> GeoClient::Save(uint64_t step, const std::string& folder,
+                                               absl::Time deadline) {
   if (absl::Status refused = copies_->CheckFlushed("save"); !refused.ok()) {
     return Future<std::vector<SavedFile>>::Ready(refused);
   }
@@ -238,9 +257,10 @@ std::vector<std::string> GeoClient::Report() const {
     num_rows += table.num_rows();
     bytes += table.memory_bytes();
   }
-  lines.push_back(absl::StrFormat("local steps: of %d rows used %d were pulled and %d pushed; copies of %d rows take %.1f MB",
-                                  copies_->rows_used, copies_->rows_fetched, copies_->rows_pushed, num_rows,
-                                  static_cast<double>(bytes) * 1e-6));
+  lines.push_back(absl::StrFormat(
+      "local steps: of %d rows used %d were pulled and %d pushed; copies of %d rows take %.1f MB",
+      copies_->rows_used, copies_->rows_fetched, copies_->rows_pushed, num_rows,
+      static_cast<double>(bytes) * 1e-6));
   return lines;
 }
 

@@ -44,18 +44,22 @@ class GeoClient : public RowClient, public ForwardingAdmin, public PooledClient 
   // Creates the copies' tables here, and tables of StoredSpec at the servers.
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
   // FailedPrecondition unless `step` follows the last commit. Step 0 pulls the servers' rows.
-  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create,
+                              std::vector<PullSegment> segments) override;
   // InvalidArgument also for a row that was not pulled in this window.
-  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
+  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice,
+                              std::vector<PushSegment> segments) override;
   // The norm covers only this trainer's gradients.
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   void Abort(absl::Status reason) override { inner_.rows->Abort(std::move(reason)); }
   // Pools bags from the copies.
-  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override {
+  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim,
+                                    float* pooled) override {
     return PullAndPool(*this, step, create, bags, dim, pooled);
   }
-  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) override {
+  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim,
+                                    const float* gradients) override {
     return PushToBags(*this, step, slice, bags, dim, gradients);
   }
   // FailedPrecondition in the middle of a window.
@@ -64,7 +68,8 @@ class GeoClient : public RowClient, public ForwardingAdmin, public PooledClient 
   // only deltas.
   rpc::Future<StatisticsReply> Statistics() override { return StatisticsWith(OwnStatistics()); }
   StatisticsReply OwnStatistics() const override;
-  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
+  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder,
+                                           absl::Time deadline) override;
   // Returns plain SGD, which adds deltas. Rows have the same initial values as rows of `table`.
   TableSpec StoredSpec(const TableSpec& table) const override;
   std::vector<std::string> Report() const override;

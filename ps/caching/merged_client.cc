@@ -73,7 +73,8 @@ uint32_t FirstShard(size_t rank, size_t size) {
 Router MergersOf(int size) {
   std::vector<uint16_t> owners(rpc::kNumVirtualShards);
   for (size_t shard = 0; shard < owners.size(); ++shard) {
-    owners[shard] = static_cast<uint16_t>(shard * static_cast<size_t>(size) / rpc::kNumVirtualShards);
+    owners[shard] =
+        static_cast<uint16_t>(shard * static_cast<size_t>(size) / rpc::kNumVirtualShards);
   }
   return Router(std::move(owners), size);
 }
@@ -85,7 +86,8 @@ struct MergedClient::Block {
   RowBlock rows;
 };
 
-MergedClient::MergedClient(const Clients& inner, MergedPushes& pushes, std::unique_ptr<TrainerExchange> exchange, MergeOptions options)
+MergedClient::MergedClient(const Clients& inner, MergedPushes& pushes,
+                           std::unique_ptr<TrainerExchange> exchange, MergeOptions options)
     : ForwardingAdmin(*inner.tables),
       inner_(inner),
       merged_(pushes),
@@ -96,7 +98,8 @@ MergedClient::MergedClient(const Clients& inner, MergedPushes& pushes, std::uniq
   TANDEM_CHECK_LE(exchange_->size(), static_cast<int>(rpc::kNumVirtualShards));
 }
 
-absl::Status MergedClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
+absl::Status MergedClient::CreateTables(const std::vector<TableSpec>& tables,
+                                        absl::Duration timeout) {
   RETURN_IF_ERROR(this->tables().CreateTables(tables, timeout));
   for (const TableSpec& spec : tables) specs_[spec.number()] = spec;
   return absl::OkStatus();
@@ -105,19 +108,22 @@ absl::Status MergedClient::CreateTables(const std::vector<TableSpec>& tables, ab
 absl::Status MergedClient::CheckStep(uint64_t step) const {
   RETURN_IF_ERROR(failed_);
   if (step <= flushed_step_) {
-    return absl::FailedPreconditionError(absl::StrCat("push for step ", step, " comes after the trainer's gradient norm or commit"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("push for step ", step, " comes after the trainer's gradient norm or commit"));
   }
   if (held_step_ == 0 || held_step_ == step) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("push for step ", step, ", but pushes of step ", held_step_, " wait for their commit"));
+  return absl::InvalidArgumentError(absl::StrCat("push for step ", step, ", but pushes of step ",
+                                                 held_step_, " wait for their commit"));
 }
 
 absl::StatusOr<MergedClient::Share> MergedClient::Cut(const PushSegment& segment) const {
   const auto spec = specs_.find(segment.table);
-  if (spec == specs_.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
+  if (spec == specs_.end())
+    return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
   Share share{&spec->second, {}, {}, {}, {}};
   const size_t count = segment.ids.size(), dim = spec->second.dim();
-  ASSIGN_OR_RETURN(share.owned, router_.Split(segment.table, spec->second.name(), segment.ids.data(), count));
+  ASSIGN_OR_RETURN(share.owned,
+                   router_.Split(segment.table, spec->second.name(), segment.ids.data(), count));
   for (size_t i = 0; i < count; ++i) {
     const absl::Span<const float> gradient(segment.gradients + i * dim, dim);
     if (AllFinite(gradient)) continue;
@@ -125,7 +131,8 @@ absl::StatusOr<MergedClient::Share> MergedClient::Cut(const PushSegment& segment
     share.wrong[i] = true;
     share.wrong_ids.push_back(segment.ids[i]);
     for (const float value : gradient) {
-      share.wrong_gradients.push_back(share.spec->non_finite() == TableSpec::CLIP && std::isfinite(value) ? 0 : value);
+      share.wrong_gradients.push_back(
+          share.spec->non_finite() == TableSpec::CLIP && std::isfinite(value) ? 0 : value);
     }
   }
   return share;
@@ -178,8 +185,8 @@ Future<Done> MergedClient::Push(uint64_t step, uint32_t slice, std::vector<PushS
     refused = share.status();
     if (!refused.ok()) break;
     if (!share->wrong_ids.empty() && share->spec->non_finite() == TableSpec::REJECT) {
-      rejected.Update(
-          ValueGuardStatistics().NoteRejected(share->spec->name(), {share->wrong_ids[0], merged_.NamePush().trainer, step}));
+      rejected.Update(ValueGuardStatistics().NoteRejected(
+          share->spec->name(), {share->wrong_ids[0], merged_.NamePush().trainer, step}));
     }
     wrong->shares.push_back(*std::move(share));
   }
@@ -196,7 +203,8 @@ Future<Done> MergedClient::Push(uint64_t step, uint32_t slice, std::vector<PushS
   for (size_t i = 0; i < segments.size(); ++i) {
     const Share& share = wrong->shares[i];
     Pack(slice, segments[i], share);
-    if (!share.wrong_ids.empty()) wrong->segments.push_back({segments[i].table, share.wrong_ids, share.wrong_gradients.data()});
+    if (!share.wrong_ids.empty())
+      wrong->segments.push_back({segments[i].table, share.wrong_ids, share.wrong_gradients.data()});
   }
   if (wrong->segments.empty()) return Future<Done>::Ready(Done());
   const Future<Done> counted = inner_.rows->Push(step, slice, wrong->segments);
@@ -208,14 +216,16 @@ absl::Status MergedClient::Flush(uint64_t step) {
   if (!failed_.ok() || step <= flushed_step_) return failed_;
   absl::Status status = std::exchange(refused_push_, absl::OkStatus());
   if (status.ok() && held_step_ != 0 && held_step_ != step) {
-    status = absl::InvalidArgumentError(absl::StrCat("step ", step, " ends, but pushes of step ", held_step_, " are waiting"));
+    status = absl::InvalidArgumentError(
+        absl::StrCat("step ", step, " ends, but pushes of step ", held_step_, " are waiting"));
   }
   if (status.ok()) status = ExchangeAndPush(step);
   for (std::string& buffer : buffers_) buffer.resize(sizeof(BufferHeader));
   held_step_ = 0;
   flushed_step_ = step;
   if (status.ok()) return status;
-  failed_ = absl::Status(status.code(), absl::StrCat("pushes of step ", step, " were not merged: ", status.message()));
+  failed_ = absl::Status(
+      status.code(), absl::StrCat("pushes of step ", step, " were not merged: ", status.message()));
   exchange_->Abort(failed_);
   return failed_;
 }
@@ -232,12 +242,14 @@ absl::StatusOr<AllToAllBuffers> MergedClient::ExchangeBuffers(uint64_t step, con
   if (others == 1) return exchange_->Exchange(buffers_[1 - mine].data(), bytes);
   const auto joined = Buffer::Allocate(std::accumulate(bytes.begin(), bytes.end(), size_t{0}));
   char* next = static_cast<char*>(joined->data());
-  for (size_t rank = 0; rank < buffers_.size(); ++rank) next = std::copy_n(buffers_[rank].data(), bytes[rank], next);
+  for (size_t rank = 0; rank < buffers_.size(); ++rank)
+    next = std::copy_n(buffers_[rank].data(), bytes[rank], next);
   return exchange_->Exchange(static_cast<const char*>(joined->data()), bytes);
 }
 
 absl::Status MergedClient::ExchangeAndPush(uint64_t step) {
-  const ConcurrentSpan span = tracer_.Begin(static_cast<uint32_t>(exchange_->rank()), SpanKind::PUSH, "merge_pushes", step);
+  const ConcurrentSpan span =
+      tracer_.Begin(static_cast<uint32_t>(exchange_->rank()), SpanKind::PUSH, "merge_pushes", step);
   std::vector<PushName> names = {merged_.NamePush()};
   absl::StatusOr<AllToAllBuffers> incoming = ExchangeBuffers(step, names[0]);
   RETURN_IF_ERROR(incoming.status());
@@ -246,9 +258,12 @@ absl::Status MergedClient::ExchangeAndPush(uint64_t step) {
   const char* next = static_cast<const char*>(incoming->memory->data());
   for (size_t rank = 0; rank < buffers_.size(); ++rank) {
     const bool mine = rank == static_cast<size_t>(exchange_->rank());
-    absl::Status unpacked = mine ? Unpack(step, buffers_[rank].data(), buffers_[rank].size(), &blocks, nullptr)
-                                 : Unpack(step, next, incoming->bytes[rank], &blocks, &names);
-    if (!unpacked.ok()) return absl::Status(unpacked.code(), absl::StrCat("from rank ", rank, ": ", unpacked.message()));
+    absl::Status unpacked =
+        mine ? Unpack(step, buffers_[rank].data(), buffers_[rank].size(), &blocks, nullptr)
+             : Unpack(step, next, incoming->bytes[rank], &blocks, &names);
+    if (!unpacked.ok())
+      return absl::Status(unpacked.code(),
+                          absl::StrCat("from rank ", rank, ": ", unpacked.message()));
     next += incoming->bytes[rank];
   }
   PushMerged(step, names, std::move(blocks));
@@ -256,30 +271,37 @@ absl::Status MergedClient::ExchangeAndPush(uint64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status MergedClient::Unpack(uint64_t step, const char* buffer, size_t bytes, std::vector<Block>* blocks,
-                                  std::vector<PushName>* names) const {
+absl::Status MergedClient::Unpack(uint64_t step, const char* buffer, size_t bytes,
+                                  std::vector<Block>* blocks, std::vector<PushName>* names) const {
   const absl::Status malformed = absl::InternalError("malformed pushes");
   BufferReader reader(buffer, bytes);
   BufferHeader header;
   if (!reader.Take(&header)) return malformed;
   if (header.step != step) {
-    return absl::FailedPreconditionError(absl::StrCat("its step is ", header.step, ", ours ", step, ": trainers commit the same steps"));
+    return absl::FailedPreconditionError(absl::StrCat("its step is ", header.step, ", ours ", step,
+                                                      ": trainers commit the same steps"));
   }
-  if (names != nullptr && !reader.empty()) names->push_back({header.trainer, header.incarnation, header.sequence});
+  if (names != nullptr && !reader.empty())
+    names->push_back({header.trainer, header.incarnation, header.sequence});
   while (!reader.empty()) {
     BlockHeader block;
     if (!reader.Take(&block)) return malformed;
     const auto spec = specs_.find(block.table);
-    if (spec == specs_.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", block.table));
+    if (spec == specs_.end())
+      return absl::InvalidArgumentError(absl::StrCat("there is no table ", block.table));
     const char *ids = nullptr, *gradients = nullptr;
     if (!reader.Take(block.count, sizeof(uint64_t), &ids)) return malformed;
     if (!reader.Take(block.count, spec->second.dim() * sizeof(float), &gradients)) return malformed;
-    blocks->push_back({block.table, block.slice, header.trainer, {block.count, ids, reinterpret_cast<const float*>(gradients)}});
+    blocks->push_back({block.table,
+                       block.slice,
+                       header.trainer,
+                       {block.count, ids, reinterpret_cast<const float*>(gradients)}});
   }
   return absl::OkStatus();
 }
 
-void MergedClient::PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<Block> blocks) {
+void MergedClient::PushMerged(uint64_t step, const std::vector<PushName>& names,
+                              std::vector<Block> blocks) {
   // Stable: a trainer's own blocks are in the order of its pushes.
   std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) {
     return std::tie(a.slice, a.trainer) < std::tie(b.slice, b.trainer);
@@ -299,23 +321,27 @@ void MergedClient::PushMerged(uint64_t step, const std::vector<PushName>& names,
   }
   const auto rank = static_cast<size_t>(exchange_->rank()), size = buffers_.size();
   const uint32_t first = FirstShard(rank, size), num_shards = FirstShard(rank + 1, size) - first;
-  const size_t num_groups = std::clamp<size_t>((bytes + options_.push_bytes - 1) / options_.push_bytes, 1, num_shards);
+  const size_t num_groups =
+      std::clamp<size_t>((bytes + options_.push_bytes - 1) / options_.push_bytes, 1, num_shards);
   for (MergedRows& rows : *merged) {
     rows.Sum(num_groups, [&](uint32_t shard) { return (shard - first) * num_groups / num_shards; });
   }
   for (size_t group = 0; group < num_groups; ++group) {
     std::vector<PushSegment> segments;
     for (const MergedRows& rows : *merged) {
-      if (!rows.ids(group).empty()) segments.push_back({rows.table(), rows.ids(group), rows.gradients(group), merged});
+      if (!rows.ids(group).empty())
+        segments.push_back({rows.table(), rows.ids(group), rows.gradients(group), merged});
     }
     if (segments.empty()) continue;
     // The inner client's commit waits for this push, and fails with it.
-    merged_.PushMerged(step, names, std::move(segments)).OnReady([merged](const absl::StatusOr<Done>&) {});
+    merged_.PushMerged(step, names, std::move(segments))
+        .OnReady([merged](const absl::StatusOr<Done>&) {});
   }
 }
 
 Future<absl::uint128> MergedClient::GradientNorm(uint64_t step) {
-  if (absl::Status flushed = Flush(step); !flushed.ok()) return Future<absl::uint128>::Ready(flushed);
+  if (absl::Status flushed = Flush(step); !flushed.ok())
+    return Future<absl::uint128>::Ready(flushed);
   return inner_.rows->GradientNorm(step);
 }
 
@@ -337,8 +363,9 @@ void MergedClient::TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, ui
 std::vector<std::string> MergedClient::Report() const {
   std::vector<std::string> lines = tables().Report();
   if (rows_received_ == 0) return lines;
-  lines.push_back(absl::StrFormat("merged pushes: gradients of %d rows of %d trainers were added up here, and %d rows pushed",
-                                  rows_received_, exchange_->size(), rows_pushed_));
+  lines.push_back(absl::StrFormat(
+      "merged pushes: gradients of %d rows of %d trainers were added up here, and %d rows pushed",
+      rows_received_, exchange_->size(), rows_pushed_));
   return lines;
 }
 

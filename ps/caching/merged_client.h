@@ -43,18 +43,23 @@ class MergedClient : public RowClient, public ForwardingAdmin, public PooledClie
  public:
   // Pushes sums to `pushes` and forwards all other calls to `inner`.
   // REQUIRES: `pushes` and `inner` have the same tables and outlive the client.
-  MergedClient(const Clients& inner, MergedPushes& pushes, std::unique_ptr<TrainerExchange> exchange, MergeOptions options = {});
+  MergedClient(const Clients& inner, MergedPushes& pushes,
+               std::unique_ptr<TrainerExchange> exchange, MergeOptions options = {});
 
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
-  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override {
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create,
+                              std::vector<PullSegment> segments) override {
     return inner_.rows->Pull(step, create, std::move(segments));
   }
   // Copies the gradients and checks them like a server.
-  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
-  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override {
+  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice,
+                              std::vector<PushSegment> segments) override;
+  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim,
+                                    float* pooled) override {
     return inner_.pooled->PullPooled(step, create, bags, dim, pooled);
   }
-  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) override {
+  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim,
+                                    const float* gradients) override {
     return PushToBags(*this, step, slice, bags, dim, gradients);
   }
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
@@ -86,7 +91,8 @@ class MergedClient : public RowClient, public ForwardingAdmin, public PooledClie
   absl::StatusOr<AllToAllBuffers> ExchangeBuffers(uint64_t step, const PushName& own);
   // Reads the blocks of a buffer. Adds the sender's name to `names` if there are blocks. Fails
   // unless the buffer is for `step`.
-  absl::Status Unpack(uint64_t step, const char* buffer, size_t bytes, std::vector<Block>* blocks, std::vector<PushName>* names) const;
+  absl::Status Unpack(uint64_t step, const char* buffer, size_t bytes, std::vector<Block>* blocks,
+                      std::vector<PushName>* names) const;
   // Adds the blocks up and pushes the sums.
   void PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<Block> blocks);
 
@@ -95,13 +101,13 @@ class MergedClient : public RowClient, public ForwardingAdmin, public PooledClie
   CallTracer tracer_;
   const std::unique_ptr<TrainerExchange> exchange_;
   const MergeOptions options_;
-  const Router router_;                 // maps a row to its merging trainer
+  const Router router_;                  // maps a row to its merging trainer
   std::map<uint32_t, TableSpec> specs_;  // by table number
-  std::vector<std::string> buffers_;    // by rank: the held pushes
-  uint64_t held_step_ = 0;              // step of the held pushes; 0: none are held
-  uint64_t flushed_step_ = 0;           // the last flushed step
-  absl::Status refused_push_;           // the first refusal since flushed_step_
-  absl::Status failed_;                 // permanent failure
+  std::vector<std::string> buffers_;     // by rank: the held pushes
+  uint64_t held_step_ = 0;               // step of the held pushes; 0: none are held
+  uint64_t flushed_step_ = 0;            // the last flushed step
+  absl::Status refused_push_;            // the first refusal since flushed_step_
+  absl::Status failed_;                  // permanent failure
   uint64_t rows_received_ = 0, rows_pushed_ = 0;
 };
 

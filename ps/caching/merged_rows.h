@@ -35,7 +35,9 @@ class MergedRows {
   absl::Span<const uint64_t> ids(size_t group) const {
     return absl::MakeConstSpan(ids_).subspan(begins_[group], begins_[group + 1] - begins_[group]);
   }
-  const float* gradients(size_t group) const { return static_cast<const float*>(sums_->data()) + begins_[group] * dim_; }
+  const float* gradients(size_t group) const {
+    return static_cast<const float*>(sums_->data()) + begins_[group] * dim_;
+  }
 
  private:
   const uint32_t table_;
@@ -45,7 +47,7 @@ class MergedRows {
   std::vector<uint32_t> numbers_;
   // In order of first arrival; after Sum in the order of the groups.
   std::vector<uint64_t> ids_;
-  std::vector<size_t> begins_;     // first index of each group, and the end
+  std::vector<size_t> begins_;  // first index of each group, and the end
   std::shared_ptr<Buffer> sums_;
 };
 

@@ -6,7 +6,8 @@
 
 namespace tandem::ps {
 
-RowCache::RowCache(size_t capacity, size_t row_values) : capacity_(capacity), row_values_(row_values) {
+RowCache::RowCache(size_t capacity, size_t row_values)
+    : capacity_(capacity), row_values_(row_values) {
   TANDEM_CHECK_LT(capacity, size_t{kNone});
 }
 
@@ -38,8 +39,10 @@ uint32_t RowCache::MakeRoom() {
     hand_ = place + 1 == rows_.size() ? 0 : place + 1;
     Row& row = rows_[place];
     if (row.pinned) continue;
-    if (row.uses > 0) --row.uses;
-    else Erase(place);
+    if (row.uses > 0)
+      --row.uses;
+    else
+      Erase(place);
   }
   if (free_.empty()) return kNone;
   const uint32_t place = free_.back();

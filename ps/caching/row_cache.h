@@ -42,7 +42,9 @@ class RowCache {
   uint64_t id(uint32_t place) const { return rows_[place].id; }
   uint32_t version(uint32_t place) const { return rows_[place].version; }
   void set_version(uint32_t place, uint32_t version) { rows_[place].version = version; }
-  float* values(uint32_t place) { return blocks_[place / kBlock].get() + place % kBlock * row_values_; }
+  float* values(uint32_t place) {
+    return blocks_[place / kBlock].get() + place % kBlock * row_values_;
+  }
   void CountUse(uint32_t place);
   // A pinned row is not replaced.
   bool pinned(uint32_t place) const { return rows_[place].pinned; }

@@ -30,7 +30,8 @@ class TrainerExchange {
   // buffers of all trainers for this one. Every trainer calls Exchange equally often. Blocks up to
   // a deadline of its own. An error names the missing trainer, or the trainer that gave up, and
   // ends the exchange for all trainers for good.
-  virtual absl::StatusOr<AllToAllBuffers> Exchange(const char* outgoing, const std::vector<size_t>& bytes) = 0;
+  virtual absl::StatusOr<AllToAllBuffers> Exchange(const char* outgoing,
+                                                   const std::vector<size_t>& bytes) = 0;
   // Ends the exchange for all trainers with `reason`.
   virtual void Abort(absl::Status reason) = 0;
 };

@@ -48,7 +48,8 @@ class ClientStack : public Clients {
   // Wraps the outermost client in Client(outermost, args...). Returns the new outermost client.
   template <class Client, class... Args>
   Client& Wrap(Args&&... args) {
-    return Add(std::make_unique<Client>(static_cast<const Clients&>(*this), std::forward<Args>(args)...));
+    return Add(
+        std::make_unique<Client>(static_cast<const Clients&>(*this), std::forward<Args>(args)...));
   }
 
  private:

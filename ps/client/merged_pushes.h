@@ -22,7 +22,8 @@ class MergedPushes {
   // trainer's push, and every other name.
   // A server takes each name once per virtual shard. So one call carries all that these names have
   // for a shard. BSP only.
-  virtual rpc::Future<rpc::Done> PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) = 0;
+  virtual rpc::Future<rpc::Done> PushMerged(uint64_t step, const std::vector<PushName>& names,
+                                            std::vector<PushSegment> segments) = 0;
 };
 
 }  // namespace tandem::ps

@@ -25,7 +25,9 @@ class Operation {
   // `what` names the operation in errors. messages_of_server[i] counts the messages for ps-i.
   // `span` ends with the operation.
   Operation(std::string what, std::vector<int> messages_of_server, ConcurrentSpan span)
-      : what_(std::move(what)), span_(std::move(span)), unanswered_(std::move(messages_of_server)) {}
+      : what_(std::move(what)),
+        span_(std::move(span)),
+        unanswered_(std::move(messages_of_server)) {}
 
   rpc::Future<rpc::Done> future() const { return future_; }
   const std::string& what() const { return what_; }
@@ -68,11 +70,12 @@ class Operation {
     {
       absl::MutexLock lock(&mutex_);
       for (size_t server = 0; server < unanswered_.size(); ++server) {
-        if (unanswered_[server] > 0) absl::StrAppend(&missing, missing.empty() ? "ps-" : ", ps-", server);
+        if (unanswered_[server] > 0)
+          absl::StrAppend(&missing, missing.empty() ? "ps-" : ", ps-", server);
       }
     }
-    Fail(absl::DeadlineExceededError(
-        absl::StrCat(what_, ": no answer from ", missing, " within ", absl::FormatDuration(after))));
+    Fail(absl::DeadlineExceededError(absl::StrCat(what_, ": no answer from ", missing, " within ",
+                                                  absl::FormatDuration(after))));
   }
 
  private:
@@ -82,8 +85,10 @@ class Operation {
     const absl::Status result = result_;
     lock.Release();
     span_.End();
-    if (result.ok()) promise_.Set(rpc::Done());
-    else promise_.Set(result);
+    if (result.ok())
+      promise_.Set(rpc::Done());
+    else
+      promise_.Set(result);
   }
 
   const std::string what_;

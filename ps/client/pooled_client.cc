@@ -19,7 +19,8 @@ struct Pooled {
   float* const rows = static_cast<float*>(memory->data());
 
   Pooled(const Bags& bags, size_t dim)
-      : distinct(FindDistinct(bags.ids.data(), bags.ids.size())), memory(Buffer::Allocate(distinct.ids.size() * dim * sizeof(float))) {
+      : distinct(FindDistinct(bags.ids.data(), bags.ids.size())),
+        memory(Buffer::Allocate(distinct.ids.size() * dim * sizeof(float))) {
     for (size_t bag = 0; bag < bags.size(); ++bag) {
       counts.push_back(static_cast<uint32_t>(bags.offsets[bag + 1] - bags.offsets[bag]));
     }
@@ -28,8 +29,10 @@ struct Pooled {
 
 }  // namespace
 
-rpc::Future<rpc::Done> PullAndPool(RowClient& rows, uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
-  if (absl::Status status = CheckBags(bags); !status.ok()) return rpc::Future<rpc::Done>::Ready(status);
+rpc::Future<rpc::Done> PullAndPool(RowClient& rows, uint64_t step, bool create, const Bags& bags,
+                                   size_t dim, float* pooled) {
+  if (absl::Status status = CheckBags(bags); !status.ok())
+    return rpc::Future<rpc::Done>::Ready(status);
   const auto call = std::make_shared<Pooled>(bags, dim);
   const auto promise = std::make_shared<rpc::Promise<rpc::Done>>();
   const auto future = promise->future();
@@ -45,8 +48,10 @@ rpc::Future<rpc::Done> PullAndPool(RowClient& rows, uint64_t step, bool create, 
   return future;
 }
 
-rpc::Future<rpc::Done> PushToBags(RowClient& rows, uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) {
-  if (absl::Status status = CheckBags(bags); !status.ok()) return rpc::Future<rpc::Done>::Ready(status);
+rpc::Future<rpc::Done> PushToBags(RowClient& rows, uint64_t step, uint32_t slice, const Bags& bags,
+                                  size_t dim, const float* gradients) {
+  if (absl::Status status = CheckBags(bags); !status.ok())
+    return rpc::Future<rpc::Done>::Ready(status);
   const auto call = std::make_shared<Pooled>(bags, dim);
   std::vector<float> of_sums(bags.size() * dim);
   ScalePooled(bags, dim, gradients, of_sums.data());

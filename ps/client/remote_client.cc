@@ -13,15 +13,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "kernels/memory/buffer.h"
 #include "kernels/base/check.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/memory/buffer.h"
+#include "ps/client/operation.h"
+#include "ps/client/resending_stream.h"
 #include "ps/wire/message_cut.h"
 #include "ps/wire/message_limits.h"
-#include "ps/client/operation.h"
 #include "ps/wire/pooled_cut.h"
-#include "ps/client/resending_stream.h"
 #include "ps/wire/saturating.h"
 #include "ps/wire/statistics.h"
 #include "ps/wire/wire_rows.h"
@@ -72,10 +72,13 @@ class SharedPromise {
 };
 
 // Fulfils the promise when every server has answered, or with the first error.
-std::function<void(absl::StatusOr<std::vector<Payload>>)> WhenAnswered(const SharedPromise<Done>& promise) {
+std::function<void(absl::StatusOr<std::vector<Payload>>)> WhenAnswered(
+    const SharedPromise<Done>& promise) {
   return [promise](absl::StatusOr<std::vector<Payload>> replies) {
-    if (replies.ok()) promise.Set(Done());
-    else promise.Set(replies.status());
+    if (replies.ok())
+      promise.Set(Done());
+    else
+      promise.Set(replies.status());
   };
 }
 
@@ -86,12 +89,15 @@ absl::Status TakeNothing(const Payload&) { return absl::OkStatus(); }
 void WhenAll(const std::vector<Future<Done>>& futures, std::function<void(absl::Status)> then) {
   SharedPromise<Done> all;
   auto remaining = std::make_shared<std::atomic<size_t>>(futures.size());
-  all.future().OnReady([then = std::move(then)](const absl::StatusOr<Done>& done) { then(done.status()); });
+  all.future().OnReady(
+      [then = std::move(then)](const absl::StatusOr<Done>& done) { then(done.status()); });
   if (futures.empty()) all.Set(Done());
   for (const auto& future : futures) {
     future.OnReady([all, remaining](const absl::StatusOr<Done>& done) {
-      if (!done.ok()) all.Set(done.status());
-      else if (remaining->fetch_sub(1) == 1) all.Set(Done());
+      if (!done.ok())
+        all.Set(done.status());
+      else if (remaining->fetch_sub(1) == 1)
+        all.Set(Done());
     });
   }
 }
@@ -100,17 +106,18 @@ void WhenAll(const std::vector<Future<Done>>& futures, std::function<void(absl::
 struct Plan {
   std::vector<std::vector<OwnedIds>> split;  // [segment][server]
   WireFormat wire = WIRE_F32;
-  std::vector<uint32_t> dims;                // [segment]
-  std::vector<uint64_t> seeds;               // [segment], seeds of the tables
-  std::vector<char> dense;                   // [segment], 1 for a dense table
-  std::vector<size_t> row_bytes;             // [segment], bytes of a row on the wire
+  std::vector<uint32_t> dims;     // [segment]
+  std::vector<uint64_t> seeds;    // [segment], seeds of the tables
+  std::vector<char> dense;        // [segment], 1 for a dense table
+  std::vector<size_t> row_bytes;  // [segment], bytes of a row on the wire
   std::vector<CutMessage> messages;
   std::vector<int> messages_of_server;
   size_t num_bytes = 0;  // of ids and rows
 };
 
 // Returns the ids of a range, in order.
-absl::Span<const uint64_t> IdsOf(const Plan& plan, const CutMessage& message, const IdRange& range) {
+absl::Span<const uint64_t> IdsOf(const Plan& plan, const CutMessage& message,
+                                 const IdRange& range) {
   const auto& owned = plan.split[range.segment][static_cast<size_t>(message.server)].ids;
   return absl::MakeConstSpan(owned).subspan(range.begin, range.end - range.begin);
 }
@@ -128,7 +135,8 @@ GatheredIds GatherDifferences(const Plan& plan, const CutMessage& message) {
   char* const begin = static_cast<char*>(gathered.buffer->data());
   char* end = begin;
   for (const IdRange& range : message.ranges) {
-    end = EncodeAscending(IdsOf(plan, message, range), room - static_cast<size_t>(end - begin), end);
+    end =
+        EncodeAscending(IdsOf(plan, message, range), room - static_cast<size_t>(end - begin), end);
     if (end == nullptr) return {};
   }
   gathered.num_bytes = static_cast<size_t>(end - begin);
@@ -136,7 +144,8 @@ GatheredIds GatherDifferences(const Plan& plan, const CutMessage& message) {
 }
 
 GatheredIds GatherRaw(const Plan& plan, const CutMessage& message) {
-  GatheredIds gathered{Buffer::Allocate(message.num_ids * sizeof(uint64_t)), message.num_ids * sizeof(uint64_t)};
+  GatheredIds gathered{Buffer::Allocate(message.num_ids * sizeof(uint64_t)),
+                       message.num_ids * sizeof(uint64_t)};
   char* next = static_cast<char*>(gathered.buffer->data());
   for (const IdRange& range : message.ranges) {
     const auto ids = IdsOf(plan, message, range);
@@ -148,7 +157,8 @@ GatheredIds GatherRaw(const Plan& plan, const CutMessage& message) {
 
 // Gathers the message's ids in one buffer. Describes their segments and format in `request`.
 template <class Request, class Segments>
-GatheredIds GatherIds(const Plan& plan, const CutMessage& message, const Segments& segments, Request* request) {
+GatheredIds GatherIds(const Plan& plan, const CutMessage& message, const Segments& segments,
+                      Request* request) {
   for (const IdRange& range : message.ranges) {
     Segment* segment = request->add_segments();
     segment->set_table(segments[range.segment].table);
@@ -199,7 +209,8 @@ uint32_t Crc32cOf(uint32_t crc, const Payload& payload) {
 
 // Returns the message's gradients in place, without a copy. Empty if a copy is needed: for
 // rounding, for gathering scattered rows, or without an owner.
-Payload GradientsInPlace(const Plan& plan, const CutMessage& message, const std::vector<PushSegment>& segments) {
+Payload GradientsInPlace(const Plan& plan, const CutMessage& message,
+                         const std::vector<PushSegment>& segments) {
   Payload gradients;
   for (const IdRange& range : message.ranges) {
     const PushSegment& segment = segments[range.segment];
@@ -214,8 +225,9 @@ Payload GradientsInPlace(const Plan& plan, const CutMessage& message, const std:
 // Copies the message's gradients into one buffer of the stream, rounded to the wire format. Unless
 // `crc` is null, extends `*crc` over the copied gradients. `draw` makes random bits differ between
 // steps, and between trainers that push the same row.
-Payload GatherGradients(const Plan& plan, const CutMessage& message, uint64_t draw, const std::vector<PushSegment>& segments,
-                        Residuals& residuals, ResendingStream& stream, uint32_t* crc) {
+Payload GatherGradients(const Plan& plan, const CutMessage& message, uint64_t draw,
+                        const std::vector<PushSegment>& segments, Residuals& residuals,
+                        ResendingStream& stream, uint32_t* crc) {
   auto gradients = stream.Allocate(message.row_bytes);
   char* next = static_cast<char*>(gradients->data());
   // `crc` covers bytes up to here; pieces are small enough to be still in the nearest cache.
@@ -229,11 +241,13 @@ Payload GatherGradients(const Plan& plan, const CutMessage& message, uint64_t dr
     const size_t row_bytes = plan.row_bytes[range.segment];
     const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
     for (size_t i = range.begin; i < range.end; ++i, next += row_bytes) {
-      const float* const gradient = segments[range.segment].gradients + (owned.positions.empty() ? i : owned.positions[i]) * dim;
+      const float* const gradient = segments[range.segment].gradients +
+                                    (owned.positions.empty() ? i : owned.positions[i]) * dim;
       if (plan.wire == WIRE_F32) {
         std::memcpy(next, gradient, row_bytes);
       } else if (plan.dense[range.segment] != 0) {
-        EncodeWithResidual(plan.wire, gradient, dim, residuals.Of(segments[range.segment].table, owned.ids[i], dim), next);
+        EncodeWithResidual(plan.wire, gradient, dim,
+                           residuals.Of(segments[range.segment].table, owned.ids[i], dim), next);
       } else {
         const RandomKey key{plan.seeds[range.segment] ^ kRoundingSalt, owned.ids[i]};
         EncodeGradient(plan.wire, gradient, dim, key, draw, next);
@@ -266,7 +280,8 @@ Payload EncodePush(const PushRequest& request, const GatheredIds& ids, const Pay
 
 // Returns a function that encodes the push with its checksum.
 std::function<Payload()> CheckedPush(PushRequest request, GatheredIds ids, Payload gradients) {
-  return [request = std::move(request), ids = std::move(ids), gradients = std::move(gradients)]() mutable {
+  return [request = std::move(request), ids = std::move(ids),
+          gradients = std::move(gradients)]() mutable {
     request.set_payload_crc32c(Crc32cOf(Crc32c(0, ids.buffer->data(), ids.num_bytes), gradients));
     return EncodePush(request, ids, gradients);
   };
@@ -274,27 +289,34 @@ std::function<Payload()> CheckedPush(PushRequest request, GatheredIds ids, Paylo
 
 // True if the caller keeps rows of some segment.
 bool HaveVersions(const std::vector<PullSegment>& segments) {
-  return std::any_of(segments.begin(), segments.end(), [](const PullSegment& segment) { return segment.versions != nullptr; });
+  return std::any_of(segments.begin(), segments.end(),
+                     [](const PullSegment& segment) { return segment.versions != nullptr; });
 }
 
 // Returns the place in its segment of id `i` of a server's share.
-size_t PlaceOf(const OwnedIds& owned, size_t i) { return owned.positions.empty() ? i : owned.positions[i]; }
+size_t PlaceOf(const OwnedIds& owned, size_t i) {
+  return owned.positions.empty() ? i : owned.positions[i];
+}
 
 // Visits the message's ids as visit(segment, place in it, dim).
 template <class Visit>
-void ForEachId(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments, const Visit& visit) {
+void ForEachId(const Plan& plan, const CutMessage& message,
+               const std::vector<PullSegment>& segments, const Visit& visit) {
   for (const IdRange& range : message.ranges) {
     const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
-    for (size_t i = range.begin; i < range.end; ++i) visit(segments[range.segment], PlaceOf(owned, i), plan.dims[range.segment]);
+    for (size_t i = range.begin; i < range.end; ++i)
+      visit(segments[range.segment], PlaceOf(owned, i), plan.dims[range.segment]);
   }
 }
 
 // Gathers the versions of the message's rows that the caller has. Puts the segments' read bounds
 // into the request.
-std::shared_ptr<Buffer> GatherVersions(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
+std::shared_ptr<Buffer> GatherVersions(const Plan& plan, const CutMessage& message,
+                                       const std::vector<PullSegment>& segments,
                                        PullRequest* request) {
   for (size_t i = 0; i < message.ranges.size(); ++i) {
-    request->mutable_segments(static_cast<int>(i))->set_read_bound(segments[message.ranges[i].segment].read_bound);
+    request->mutable_segments(static_cast<int>(i))
+        ->set_read_bound(segments[message.ranges[i].segment].read_bound);
   }
   auto versions = Buffer::Allocate(message.num_ids * sizeof(uint32_t));
   uint32_t* next = static_cast<uint32_t*>(versions->data());
@@ -305,13 +327,16 @@ std::shared_ptr<Buffer> GatherVersions(const Plan& plan, const CutMessage& messa
 }
 
 // Like ScatterRows, for a reply that leaves out rows that the caller has.
-absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments, Payload reply) {
+absl::Status ScatterChanged(const Plan& plan, const CutMessage& message,
+                            const std::vector<PullSegment>& segments, Payload reply) {
   rpc::SplitMessage split;
   std::vector<std::string_view> pieces;
-  if (!rpc::SplitBytesFields(reply, {14}, 15, &split, &pieces)) return absl::InternalError("malformed reply");
+  if (!rpc::SplitBytesFields(reply, {14}, 15, &split, &pieces))
+    return absl::InternalError("malformed reply");
   const std::string_view versions = split.bytes_fields[0];
   if (versions.size() != message.num_ids * sizeof(uint32_t)) {
-    return absl::InternalError(absl::StrCat("answered ", versions.size(), " bytes of versions for ", message.num_ids, " ids"));
+    return absl::InternalError(absl::StrCat("answered ", versions.size(), " bytes of versions for ",
+                                            message.num_ids, " ids"));
   }
   size_t expected = 0, widest = 0;
   bool unasked = false;
@@ -322,11 +347,14 @@ absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const s
   ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, uint32_t dim) {
     const size_t row_bytes = WireBytes(plan.wire, dim);
     widest = std::max(widest, row_bytes);
-    if (*next_version++ != 0) expected += row_bytes;
-    else unasked |= segment.versions == nullptr || segment.versions[place] == 0;
+    if (*next_version++ != 0)
+      expected += row_bytes;
+    else
+      unasked |= segment.versions == nullptr || segment.versions[place] == 0;
   });
   if (const size_t answered = TotalBytes(pieces); unasked || answered != expected) {
-    return absl::InternalError(absl::StrCat("answered ", answered, " bytes of rows, expected ", expected,
+    return absl::InternalError(absl::StrCat("answered ", answered, " bytes of rows, expected ",
+                                            expected,
                                             unasked ? ", and left out rows that nobody has" : ""));
   }
   next_version = own_versions.begin();
@@ -336,17 +364,19 @@ absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const s
     const uint32_t version = *next_version++;
     if (segment.versions != nullptr) segment.versions[place] = version;
     if (version == 0) return;
-    DecodeRow(plan.wire, rows.Next(WireBytes(plan.wire, dim), joined.data()), dim, segment.rows + place * dim);
+    DecodeRow(plan.wire, rows.Next(WireBytes(plan.wire, dim), joined.data()), dim,
+              segment.rows + place * dim);
   });
   return absl::OkStatus();
 }
 
-absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
-                         Payload reply) {
+absl::Status ScatterRows(const Plan& plan, const CutMessage& message,
+                         const std::vector<PullSegment>& segments, Payload reply) {
   std::vector<std::string_view> pieces;
   if (!rpc::FindBytesField(reply, 15, &pieces)) return absl::InternalError("malformed reply");
   if (const size_t answered = TotalBytes(pieces); answered != message.row_bytes) {
-    return absl::InternalError(absl::StrCat("answered ", answered, " bytes of rows, expected ", message.row_bytes));
+    return absl::InternalError(
+        absl::StrCat("answered ", answered, " bytes of rows, expected ", message.row_bytes));
   }
   PieceReader rows(pieces);
   std::vector<char> joined;
@@ -356,7 +386,8 @@ absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std:
     const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
     joined.resize(std::max(joined.size(), row_bytes));
     for (size_t i = range.begin; i < range.end; ++i) {
-      float* const target = segments[range.segment].rows + (owned.positions.empty() ? i : owned.positions[i]) * dim;
+      float* const target =
+          segments[range.segment].rows + (owned.positions.empty() ? i : owned.positions[i]) * dim;
       DecodeRow(plan.wire, rows.Next(row_bytes, joined.data()), dim, target);
     }
   }
@@ -376,7 +407,8 @@ struct PooledAnswers {
     size_t num_bytes = 0;
     for (const std::string_view piece : pieces) num_bytes += piece.size();
     if (num_bytes != part.size() * sizeof(float)) {
-      return absl::InternalError(absl::StrCat("answered ", num_bytes, " bytes of bags, expected ", part.size() * sizeof(float)));
+      return absl::InternalError(absl::StrCat("answered ", num_bytes, " bytes of bags, expected ",
+                                              part.size() * sizeof(float)));
     }
     char* next = reinterpret_cast<char*>(part.data());
     for (const std::string_view piece : pieces) next = std::copy(piece.begin(), piece.end(), next);
@@ -413,10 +445,14 @@ size_t SizeInBytes(const std::vector<T>& values) {
 
 // Appends counts, weights and ids of the bags as fields `first_field` to `first_field` + 2. `owner`
 // keeps the message alive.
-void AppendBags(Payload& payload, int first_field, const std::shared_ptr<const void>& owner, const PooledMessage& message) {
-  rpc::AppendBytesField(payload, first_field, message.counts.data(), SizeInBytes(message.counts), owner);
-  rpc::AppendBytesField(payload, first_field + 1, message.weights.data(), SizeInBytes(message.weights), owner);
-  rpc::AppendBytesField(payload, first_field + 2, message.ids.data(), SizeInBytes(message.ids), owner);
+void AppendBags(Payload& payload, int first_field, const std::shared_ptr<const void>& owner,
+                const PooledMessage& message) {
+  rpc::AppendBytesField(payload, first_field, message.counts.data(), SizeInBytes(message.counts),
+                        owner);
+  rpc::AppendBytesField(payload, first_field + 1, message.weights.data(),
+                        SizeInBytes(message.weights), owner);
+  rpc::AppendBytesField(payload, first_field + 2, message.ids.data(), SizeInBytes(message.ids),
+                        owner);
 }
 
 uint32_t CrcOfBags(const PooledMessage& message) {
@@ -433,22 +469,26 @@ struct RowsMessage {
   size_t num_ids() const { return end - begin; }
   const uint64_t* ids() const { return owned.ids.data() + begin; }
   // Returns the place of the message's row `i` in the caller's array.
-  size_t place(size_t i) const { return owned.positions.empty() ? begin + i : owned.positions[begin + i]; }
+  size_t place(size_t i) const {
+    return owned.positions.empty() ? begin + i : owned.positions[begin + i];
+  }
 };
 
-Payload EncodeAssign(const RequestHeader& header, const RowsToAssign& rows, const RowsMessage& part) {
+Payload EncodeAssign(const RequestHeader& header, const RowsToAssign& rows,
+                     const RowsMessage& part) {
   auto ids = Buffer::Allocate(part.num_ids() * sizeof(uint64_t));
   auto values = Buffer::Allocate(part.num_ids() * rows.width * sizeof(float));
   std::memcpy(ids->data(), part.ids(), ids->num_bytes());
   for (size_t i = 0; i < part.num_ids(); ++i) {
-    std::memcpy(static_cast<float*>(values->data()) + i * rows.width, rows.values + part.place(i) * rows.width,
-                rows.width * sizeof(float));
+    std::memcpy(static_cast<float*>(values->data()) + i * rows.width,
+                rows.values + part.place(i) * rows.width, rows.width * sizeof(float));
   }
   AssignRequest request;
   *request.mutable_header() = header;
   request.set_table(rows.table);
   request.set_width(static_cast<uint32_t>(rows.width));
-  request.set_payload_crc32c(Crc32c(Crc32c(0, ids->data(), ids->num_bytes()), values->data(), values->num_bytes()));
+  request.set_payload_crc32c(
+      Crc32c(Crc32c(0, ids->data(), ids->num_bytes()), values->data(), values->num_bytes()));
   Payload payload(request.SerializeAsString());
   rpc::AppendBytesField(payload, 14, ids->data(), ids->num_bytes(), ids);
   rpc::AppendBytesField(payload, 15, values->data(), values->num_bytes(), values);
@@ -474,12 +514,14 @@ absl::Status DecodeRead(const RowsToRead& rows, const RowsMessage& part, Payload
   for (const std::string_view piece : pieces) num_bytes += piece.size();
   const size_t row_bytes = rows.width * sizeof(float);
   if (num_bytes != part.num_ids() * row_bytes) {
-    return absl::InternalError(absl::StrCat("answered ", num_bytes, " bytes of rows, expected ", part.num_ids() * row_bytes));
+    return absl::InternalError(absl::StrCat("answered ", num_bytes, " bytes of rows, expected ",
+                                            part.num_ids() * row_bytes));
   }
   PieceReader reader(pieces);
   std::vector<char> joined(row_bytes);
   for (size_t i = 0; i < part.num_ids(); ++i) {
-    std::memcpy(rows.values + part.place(i) * rows.width, reader.Next(row_bytes, joined.data()), row_bytes);
+    std::memcpy(rows.values + part.place(i) * rows.width, reader.Next(row_bytes, joined.data()),
+                row_bytes);
   }
   return absl::OkStatus();
 }
@@ -487,7 +529,8 @@ absl::Status DecodeRead(const RowsToRead& rows, const RowsMessage& part, Payload
 }  // namespace
 
 struct RemoteClient::Core : std::enable_shared_from_this<Core> {
-  Core(const std::vector<std::string>& addresses, Router router, RequestHeader header, RemoteClientOptions options)
+  Core(const std::vector<std::string>& addresses, Router router, RequestHeader header,
+       RemoteClientOptions options)
       : router(std::move(router)), header(std::move(header)), options(options) {
     if (options.shared_memory) shared = std::make_shared<rpc::SharedStreams>(options.credentials);
     for (const std::string& address : addresses) {
@@ -514,26 +557,32 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   }
 
   template <class SegmentType>
-  absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments, size_t message_bytes);
+  absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments,
+                                                 size_t message_bytes);
   std::shared_ptr<Operation> Start(std::string what, const Plan& plan, ConcurrentSpan span);
   // The bags cut into messages, and an operation that waits for all answers.
   struct PooledPlan {
     std::vector<PooledMessage> messages;
     std::shared_ptr<Operation> operation;  // null: nothing to send
   };
-  absl::StatusOr<PooledPlan> PlanPooled(std::string what, const Bags& bags, size_t dim, ConcurrentSpan span);
-  std::shared_ptr<Operation> Begin(std::string what, std::vector<int> messages_of_server, ConcurrentSpan span);
+  absl::StatusOr<PooledPlan> PlanPooled(std::string what, const Bags& bags, size_t dim,
+                                        ConcurrentSpan span);
+  std::shared_ptr<Operation> Begin(std::string what, std::vector<int> messages_of_server,
+                                   ConcurrentSpan span);
   // Begins an operation with one message for every server.
   std::shared_ptr<Operation> BeginAll(std::string what, ConcurrentSpan span) {
     return Begin(std::move(what), std::vector<int>(channels.size(), 1), std::move(span));
   }
   // Sends one of the operation's messages. `take` checks and takes its answer.
-  static void Send(ResendingStream& stream, Payload payload, const std::shared_ptr<Operation>& operation, int server,
-                   std::function<absl::Status(Payload)> take, std::function<Payload()> checked = nullptr);
+  static void Send(ResendingStream& stream, Payload payload,
+                   const std::shared_ptr<Operation>& operation, int server,
+                   std::function<absl::Status(Payload)> take,
+                   std::function<Payload()> checked = nullptr);
   // Sends the same request to every server once all of `before` are done. Sends nothing if one
   // fails, and fails with the first error. The returned future completes after the sending.
-  Future<Done> SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams, const std::vector<Future<Done>>& before,
-                       std::string request, const std::shared_ptr<Operation>& operation,
+  Future<Done> SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams,
+                       const std::vector<Future<Done>>& before, std::string request,
+                       const std::shared_ptr<Operation>& operation,
                        const std::function<absl::Status(Payload)>& take);
   RequestHeader HeaderOf(const ConcurrentSpan& span) const {
     RequestHeader traced = header;
@@ -541,7 +590,8 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
     return traced;
   }
   // Sends requests[i] to server i. `then` runs once, with all replies in order or the first error.
-  void CallEach(const char* method, std::string what, const std::vector<Payload>& requests, absl::Time deadline,
+  void CallEach(const char* method, std::string what, const std::vector<Payload>& requests,
+                absl::Time deadline,
                 std::function<void(absl::StatusOr<std::vector<Payload>>)> then);
   // Sends the same request to every server.
   void CallAll(const char* method, std::string what, std::string request, absl::Time deadline,
@@ -552,7 +602,8 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
 
   // Calls for rows of a dense table in messages of bounded size, one per server at a time. Memory
   // is therefore bounded for any number of rows.
-  absl::Status CallForRows(const char* method, uint32_t table, absl::Span<const uint64_t> ids, size_t width, absl::Time deadline,
+  absl::Status CallForRows(const char* method, uint32_t table, absl::Span<const uint64_t> ids,
+                           size_t width, absl::Time deadline,
                            const std::function<Payload(const RowsMessage&)>& encode,
                            const std::function<absl::Status(const RowsMessage&, Payload)>& decode);
 
@@ -560,9 +611,10 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   const RequestHeader header;
   const RemoteClientOptions options;
   const std::shared_ptr<Timer> timer = std::make_shared<Timer>();
-  std::shared_ptr<rpc::SharedStreams> shared;  // null: gRPC only
+  std::shared_ptr<rpc::SharedStreams> shared;           // null: gRPC only
   std::vector<std::shared_ptr<rpc::Channel>> channels;  // per server, like the streams
-  std::vector<std::shared_ptr<ResendingStream>> pulls, pushes, pooled_pulls, pooled_pushes, norms, commits;
+  std::vector<std::shared_ptr<ResendingStream>> pulls, pushes, pooled_pulls, pooled_pushes, norms,
+      commits;
   // [server][stream]: true if that stream, when last opened, shared memory.
   std::vector<std::shared_ptr<std::atomic<bool>>> is_shared;
   std::map<uint32_t, TableSpec> specs;  // by table number; written by CreateTables
@@ -570,15 +622,17 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
 };
 
 template <class SegmentType>
-absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::vector<SegmentType>& segments,
-                                                                   size_t message_bytes) {
+absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(
+    const std::vector<SegmentType>& segments, size_t message_bytes) {
   auto plan = std::make_shared<Plan>();
   plan->wire = options.wire;
   for (const SegmentType& segment : segments) {
     const auto spec = specs.find(segment.table);
-    if (spec == specs.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
-    ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router.Split(segment.table, spec->second.name(), segment.ids.data(),
-                                                               segment.ids.size()));
+    if (spec == specs.end())
+      return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
+    ASSIGN_OR_RETURN(
+        std::vector<OwnedIds> owned,
+        router.Split(segment.table, spec->second.name(), segment.ids.data(), segment.ids.size()));
     plan->split.push_back(std::move(owned));
     plan->dims.push_back(spec->second.dim());
     plan->seeds.push_back(spec->second.seed());
@@ -588,27 +642,36 @@ absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::ve
   }
   plan->messages = CutMessages(plan->split, plan->row_bytes, message_bytes);
   plan->messages_of_server.resize(channels.size());
-  for (const CutMessage& message : plan->messages) ++plan->messages_of_server[static_cast<size_t>(message.server)];
+  for (const CutMessage& message : plan->messages)
+    ++plan->messages_of_server[static_cast<size_t>(message.server)];
   return plan;
 }
 
-std::shared_ptr<Operation> RemoteClient::Core::Start(std::string what, const Plan& plan, ConcurrentSpan span) {
+std::shared_ptr<Operation> RemoteClient::Core::Start(std::string what, const Plan& plan,
+                                                     ConcurrentSpan span) {
   span.AddBytes(static_cast<double>(plan.num_bytes));
   return Begin(std::move(what), plan.messages_of_server, std::move(span));
 }
 
-std::shared_ptr<Operation> RemoteClient::Core::Begin(std::string what, std::vector<int> messages_of_server, ConcurrentSpan span) {
-  auto operation = std::make_shared<Operation>(std::move(what), std::move(messages_of_server), std::move(span));
+std::shared_ptr<Operation> RemoteClient::Core::Begin(std::string what,
+                                                     std::vector<int> messages_of_server,
+                                                     ConcurrentSpan span) {
+  auto operation =
+      std::make_shared<Operation>(std::move(what), std::move(messages_of_server), std::move(span));
   const std::weak_ptr<Operation> weak = operation;
-  const Timer::Key key = timer->Schedule(absl::Now() + options.timeout, [weak, after = options.timeout] {
-    if (const auto late = weak.lock()) late->TimeOut(after);
-  });
-  operation->future().OnReady([timer = timer, key](const absl::StatusOr<Done>&) { timer->Cancel(key); });
+  const Timer::Key key =
+      timer->Schedule(absl::Now() + options.timeout, [weak, after = options.timeout] {
+        if (const auto late = weak.lock()) late->TimeOut(after);
+      });
+  operation->future().OnReady(
+      [timer = timer, key](const absl::StatusOr<Done>&) { timer->Cancel(key); });
   return operation;
 }
 
-void RemoteClient::Core::Send(ResendingStream& stream, Payload payload, const std::shared_ptr<Operation>& operation, int server,
-                              std::function<absl::Status(Payload)> take, std::function<Payload()> checked) {
+void RemoteClient::Core::Send(ResendingStream& stream, Payload payload,
+                              const std::shared_ptr<Operation>& operation, int server,
+                              std::function<absl::Status(Payload)> take,
+                              std::function<Payload()> checked) {
   stream.Send({std::move(payload), [operation] { return operation->wanted(); },
                [operation, server, take = std::move(take)](absl::StatusOr<Payload> answer) {
                  if (!operation->Enter()) return;
@@ -620,12 +683,13 @@ void RemoteClient::Core::Send(ResendingStream& stream, Payload payload, const st
                std::move(checked)});
 }
 
-Future<Done> RemoteClient::Core::SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams,
-                                         const std::vector<Future<Done>>& before, std::string request,
-                                         const std::shared_ptr<Operation>& operation,
-                                         const std::function<absl::Status(Payload)>& take) {
+Future<Done> RemoteClient::Core::SendAll(
+    const std::vector<std::shared_ptr<ResendingStream>>& streams,
+    const std::vector<Future<Done>>& before, std::string request,
+    const std::shared_ptr<Operation>& operation, const std::function<absl::Status(Payload)>& take) {
   SharedPromise<Done> sent;
-  WhenAll(before, [streams, operation, take, sent, request = std::move(request)](const absl::Status& status) {
+  WhenAll(before, [streams, operation, take, sent,
+                   request = std::move(request)](const absl::Status& status) {
     if (!status.ok()) operation->Fail(status);
     for (size_t server = 0; status.ok() && server < streams.size(); ++server) {
       Send(*streams[server], Payload(request), operation, static_cast<int>(server), take);
@@ -635,24 +699,30 @@ Future<Done> RemoteClient::Core::SendAll(const std::vector<std::shared_ptr<Resen
   return sent.future();
 }
 
-absl::StatusOr<RemoteClient::Core::PooledPlan> RemoteClient::Core::PlanPooled(std::string what, const Bags& bags, size_t dim,
-                                                                                ConcurrentSpan span) {
+absl::StatusOr<RemoteClient::Core::PooledPlan> RemoteClient::Core::PlanPooled(std::string what,
+                                                                              const Bags& bags,
+                                                                              size_t dim,
+                                                                              ConcurrentSpan span) {
   const auto spec = specs.find(bags.table);
-  if (spec == specs.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", bags.table));
+  if (spec == specs.end())
+    return absl::InvalidArgumentError(absl::StrCat("there is no table ", bags.table));
   TANDEM_CHECK_EQ(spec->second.dim(), dim);
   PooledPlan plan;
   ASSIGN_OR_RETURN(plan.messages, CutBags(bags, router, dim, options.message_bytes));
   std::vector<int> messages_of_server(channels.size());
   for (const PooledMessage& message : plan.messages) {
     ++messages_of_server[static_cast<size_t>(message.server)];
-    span.AddBytes(static_cast<double>(message.ids.size() * sizeof(uint64_t) + message.bags.size() * dim * sizeof(float)));
+    span.AddBytes(static_cast<double>(message.ids.size() * sizeof(uint64_t) +
+                                      message.bags.size() * dim * sizeof(float)));
   }
-  if (!plan.messages.empty()) plan.operation = Begin(std::move(what), std::move(messages_of_server), std::move(span));
+  if (!plan.messages.empty())
+    plan.operation = Begin(std::move(what), std::move(messages_of_server), std::move(span));
   return plan;
 }
 
-void RemoteClient::Core::CallEach(const char* method, std::string what, const std::vector<Payload>& requests,
-                                  absl::Time deadline, std::function<void(absl::StatusOr<std::vector<Payload>>)> then) {
+void RemoteClient::Core::CallEach(const char* method, std::string what,
+                                  const std::vector<Payload>& requests, absl::Time deadline,
+                                  std::function<void(absl::StatusOr<std::vector<Payload>>)> then) {
   struct Replies {
     absl::Mutex mutex;
     std::vector<Payload> payloads;
@@ -680,12 +750,15 @@ void RemoteClient::Core::CallEach(const char* method, std::string what, const st
   }
 }
 
-absl::Status RemoteClient::Core::CallForRows(const char* method, uint32_t table, absl::Span<const uint64_t> ids, size_t width,
-                                             absl::Time deadline, const std::function<Payload(const RowsMessage&)>& encode,
-                                             const std::function<absl::Status(const RowsMessage&, Payload)>& decode) {
+absl::Status RemoteClient::Core::CallForRows(
+    const char* method, uint32_t table, absl::Span<const uint64_t> ids, size_t width,
+    absl::Time deadline, const std::function<Payload(const RowsMessage&)>& encode,
+    const std::function<absl::Status(const RowsMessage&, Payload)>& decode) {
   const auto spec = specs.find(table);
-  if (spec == specs.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", table));
-  ASSIGN_OR_RETURN(const std::vector<OwnedIds> split, router.Split(table, spec->second.name(), ids.data(), ids.size()));
+  if (spec == specs.end())
+    return absl::InvalidArgumentError(absl::StrCat("there is no table ", table));
+  ASSIGN_OR_RETURN(const std::vector<OwnedIds> split,
+                   router.Split(table, spec->second.name(), ids.data(), ids.size()));
   const std::string what = absl::StrCat(method, " of table ", spec->second.name());
   const size_t at_once = std::max(size_t{1}, options.message_bytes / CallBytes(1, width));
   bool more = true;
@@ -698,8 +771,9 @@ absl::Status RemoteClient::Core::CallForRows(const char* method, uint32_t table,
     for (size_t server = 0; server < split.size(); ++server) {
       if (begin >= split[server].ids.size()) continue;
       more = true;
-      calls.emplace_back(server, channels[server]->Call(absl::StrCat(kService, method), encode(part_of(server)),
-                                                        {deadline - absl::Now(), /*idempotent=*/true}));
+      calls.emplace_back(
+          server, channels[server]->Call(absl::StrCat(kService, method), encode(part_of(server)),
+                                         {deadline - absl::Now(), /*idempotent=*/true}));
     }
     for (auto& [server, call] : calls) {
       // The calls carry the deadline. The extra second lets the answer come through.
@@ -712,8 +786,8 @@ absl::Status RemoteClient::Core::CallForRows(const char* method, uint32_t table,
   return absl::OkStatus();
 }
 
-RemoteClient::RemoteClient(const std::vector<std::string>& addresses, Router router, RequestHeader header,
-                           uint32_t num_trainers, RemoteClientOptions options)
+RemoteClient::RemoteClient(const std::vector<std::string>& addresses, Router router,
+                           RequestHeader header, uint32_t num_trainers, RemoteClientOptions options)
     : num_trainers_(num_trainers) {
   TANDEM_CHECK_EQ(router.num_owners(), static_cast<int>(addresses.size()));
   core_ = std::make_shared<Core>(addresses, std::move(router), std::move(header), options);
@@ -724,7 +798,8 @@ RemoteClient::~RemoteClient() {
   core_->timer->Stop();
 }
 
-absl::Status RemoteClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
+absl::Status RemoteClient::CreateTables(const std::vector<TableSpec>& tables,
+                                        absl::Duration timeout) {
   CreateTablesRequest request;
   *request.mutable_header() = core_->header;
   request.mutable_tables()->Add(tables.begin(), tables.end());
@@ -732,7 +807,8 @@ absl::Status RemoteClient::CreateTables(const std::vector<TableSpec>& tables, ab
   *request.mutable_consistency() = core_->options.consistency;
   SharedPromise<Done> created;
   const absl::Time deadline = absl::Now() + timeout;
-  core_->CallAll("CreateTables", "create tables", request.SerializeAsString(), deadline, WhenAnswered(created));
+  core_->CallAll("CreateTables", "create tables", request.SerializeAsString(), deadline,
+                 WhenAnswered(created));
   // The calls carry the deadline. The extra second lets the answer come through.
   RETURN_IF_ERROR(created.future().Wait(deadline + absl::Seconds(1)).status());
   for (const TableSpec& spec : tables) core_->specs[spec.number()] = spec;
@@ -750,7 +826,9 @@ absl::Status RemoteClient::Read(const RowsToRead& rows, absl::Time deadline) {
   return core_->CallForRows(
       "Read", rows.table, rows.ids, rows.width, deadline,
       [&](const RowsMessage& part) { return EncodeRead(core_->header, rows, part); },
-      [&](const RowsMessage& part, Payload reply) { return DecodeRead(rows, part, std::move(reply)); });
+      [&](const RowsMessage& part, Payload reply) {
+        return DecodeRead(rows, part, std::move(reply));
+      });
 }
 
 ConcurrentSpan RemoteClient::TraceCall(SpanKind kind, const char* name, uint64_t step) {
@@ -774,12 +852,16 @@ Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegm
     request.set_create(create);
     request.set_rows_format(plan->wire);
     const GatheredIds ids = GatherIds(*plan, message, *targets, &request);
-    const auto versions = changed_only ? GatherVersions(*plan, message, *targets, &request) : nullptr;
+    const auto versions =
+        changed_only ? GatherVersions(*plan, message, *targets, &request) : nullptr;
     Payload payload(request.SerializeAsString());
     rpc::AppendBytesField(payload, 15, ids.buffer->data(), ids.num_bytes, ids.buffer);
-    if (changed_only) rpc::AppendBytesField(payload, 16, versions->data(), versions->num_bytes(), versions);
-    Core::Send(*core_->pulls[static_cast<size_t>(message.server)], std::move(payload), operation, message.server,
-               [plan, targets, take, &message](Payload answer) { return take(*plan, message, *targets, std::move(answer)); });
+    if (changed_only)
+      rpc::AppendBytesField(payload, 16, versions->data(), versions->num_bytes(), versions);
+    Core::Send(*core_->pulls[static_cast<size_t>(message.server)], std::move(payload), operation,
+               message.server, [plan, targets, take, &message](Payload answer) {
+                 return take(*plan, message, *targets, std::move(answer));
+               });
   }
   return operation->future();
 }
@@ -792,20 +874,25 @@ Future<Done> RemoteClient::Push(uint64_t step, uint32_t slice, std::vector<PushS
   return SendPush(step, slice, segments, {});
 }
 
-Future<Done> RemoteClient::PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) {
+Future<Done> RemoteClient::PushMerged(uint64_t step, const std::vector<PushName>& names,
+                                      std::vector<PushSegment> segments) {
   return SendPush(step, /*slice=*/0, segments, names);
 }
 
-Future<Done> RemoteClient::SendPush(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
+Future<Done> RemoteClient::SendPush(uint64_t step, uint32_t slice,
+                                    const std::vector<PushSegment>& segments,
                                     const std::vector<PushName>& merged, const CommitArgs* commit) {
   const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push", step);
   // Sends a merged push as one message per server, because a server takes each name once per
   // virtual shard.
-  const size_t message_bytes = merged.empty() ? core_->options.message_bytes : std::numeric_limits<size_t>::max();
+  const size_t message_bytes =
+      merged.empty() ? core_->options.message_bytes : std::numeric_limits<size_t>::max();
   const auto plan = core_->MakePlan(segments, message_bytes);
   if (!plan.ok()) return pushes_.emplace_back(Future<Done>::Ready(plan.status()));
   if ((*plan)->messages.empty()) return Future<Done>::Ready(Done());
-  const auto operation = core_->Start(absl::StrCat(commit == nullptr ? "push for step " : "push and commit of step ", step), **plan, span);
+  const auto operation = core_->Start(
+      absl::StrCat(commit == nullptr ? "push for step " : "push and commit of step ", step), **plan,
+      span);
   for (const CutMessage& message : (*plan)->messages) {
     const size_t server = static_cast<size_t>(message.server);
     PushRequest request;
@@ -827,8 +914,8 @@ Future<Done> RemoteClient::SendPush(uint64_t step, uint32_t slice, const std::ve
     uint32_t crc = checked ? Crc32c(0, ids.buffer->data(), ids.num_bytes) : 0;
     Payload gradients = GradientsInPlace(**plan, message, segments);
     if (gradients.size() == 0) {
-      gradients = GatherGradients(**plan, message, step ^ uint64_t{slice} << 32, segments, core_->residuals, stream,
-                                  checked ? &crc : nullptr);
+      gradients = GatherGradients(**plan, message, step ^ uint64_t{slice} << 32, segments,
+                                  core_->residuals, stream, checked ? &crc : nullptr);
     } else if (checked) {
       crc = Crc32cOf(crc, gradients);
     }
@@ -840,7 +927,8 @@ Future<Done> RemoteClient::SendPush(uint64_t step, uint32_t slice, const std::ve
   return pushes_.emplace_back(operation->future());
 }
 
-Future<Done> RemoteClient::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
+Future<Done> RemoteClient::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim,
+                                      float* pooled) {
   const ConcurrentSpan span = TraceCall(SpanKind::PULL, "pull_pooled", step);
   auto plan = core_->PlanPooled(absl::StrCat("pooled pull for step ", step), bags, dim, span);
   if (!plan.ok()) return Future<Done>::Ready(plan.status());
@@ -856,7 +944,8 @@ Future<Done> RemoteClient::PullPooled(uint64_t step, bool create, const Bags& ba
     *request.add_segments() = SegmentOf(bags.table, message);
     Payload payload(request.SerializeAsString());
     AppendBags(payload, 13, answers, message);
-    Core::Send(*core_->pooled_pulls[static_cast<size_t>(message.server)], std::move(payload), plan->operation, message.server,
+    Core::Send(*core_->pooled_pulls[static_cast<size_t>(message.server)], std::move(payload),
+               plan->operation, message.server,
                [answers, number, bags, dim, pooled](Payload answer) -> absl::Status {
                  RETURN_IF_ERROR(answers->Take(number, dim, std::move(answer)));
                  // Parts add up in the order of the messages, whichever answer came last.
@@ -867,7 +956,8 @@ Future<Done> RemoteClient::PullPooled(uint64_t step, bool create, const Bags& ba
   return plan->operation->future();
 }
 
-Future<Done> RemoteClient::PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) {
+Future<Done> RemoteClient::PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim,
+                                      const float* gradients) {
   const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push_pooled", step);
   auto plan = core_->PlanPooled(absl::StrCat("pooled push for step ", step), bags, dim, span);
   if (!plan.ok()) return pushes_.emplace_back(Future<Done>::Ready(plan.status()));
@@ -884,9 +974,13 @@ Future<Done> RemoteClient::PushPooled(uint64_t step, uint32_t slice, const Bags&
     *request.add_segments() = SegmentOf(bags.table, message);
     const auto of_bags = Buffer::Allocate(message.bags.size() * dim * sizeof(float));
     float* next = static_cast<float*>(of_bags->data());
-    for (const uint32_t bag : message.bags) next = std::copy_n(of_sums.data() + bag * dim, dim, next);
-    auto encode = [answers, &message, of_bags, request = std::move(request)](bool with_checksum) mutable {
-      if (with_checksum) request.set_payload_crc32c(Crc32c(CrcOfBags(message), of_bags->data(), of_bags->num_bytes()));
+    for (const uint32_t bag : message.bags)
+      next = std::copy_n(of_sums.data() + bag * dim, dim, next);
+    auto encode = [answers, &message, of_bags,
+                   request = std::move(request)](bool with_checksum) mutable {
+      if (with_checksum)
+        request.set_payload_crc32c(
+            Crc32c(CrcOfBags(message), of_bags->data(), of_bags->num_bytes()));
       Payload payload(request.SerializeAsString());
       AppendBags(payload, 12, answers, message);
       rpc::AppendBytesField(payload, 15, of_bags->data(), of_bags->num_bytes(), of_bags);
@@ -897,7 +991,8 @@ Future<Done> RemoteClient::PushPooled(uint64_t step, uint32_t slice, const Bags&
     Payload payload = encode(checked);
     std::function<Payload()> encode_checked;
     if (!checked) encode_checked = [encode = std::move(encode)]() mutable { return encode(true); };
-    Core::Send(stream, std::move(payload), plan->operation, message.server, TakeNothing, std::move(encode_checked));
+    Core::Send(stream, std::move(payload), plan->operation, message.server, TakeNothing,
+               std::move(encode_checked));
   }
   return pushes_.emplace_back(plan->operation->future());
 }
@@ -921,14 +1016,18 @@ Future<absl::uint128> RemoteClient::GradientNorm(uint64_t step) {
     lock.Release();
     sum->norm.Set(total);
   });
-  core_->SendAll(core_->norms, pushes_, request.SerializeAsString(), operation, [sum](Payload payload) -> absl::Status {
-    const std::string_view bytes = payload.Flatten();
-    GradientNormReply reply;
-    if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::InternalError("malformed reply");
-    absl::MutexLock lock(&sum->mutex);
-    sum->total = SaturatingAdd(sum->total, absl::MakeUint128(reply.squared_norm_high(), reply.squared_norm_low()));
-    return absl::OkStatus();
-  });
+  core_->SendAll(core_->norms, pushes_, request.SerializeAsString(), operation,
+                 [sum](Payload payload) -> absl::Status {
+                   const std::string_view bytes = payload.Flatten();
+                   GradientNormReply reply;
+                   if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+                     return absl::InternalError("malformed reply");
+                   absl::MutexLock lock(&sum->mutex);
+                   sum->total = SaturatingAdd(
+                       sum->total,
+                       absl::MakeUint128(reply.squared_norm_high(), reply.squared_norm_low()));
+                   return absl::OkStatus();
+                 });
   return sum->norm.future();
 }
 
@@ -943,25 +1042,30 @@ Future<Done> RemoteClient::Commit(const CommitArgs& args) {
   // Waits for the previous commit to be sent, because its pushes may still be in flight.
   std::vector<Future<Done>> before = std::exchange(pushes_, {});
   before.push_back(commit_sent_);
-  commit_sent_ = core_->SendAll(core_->commits, before, request.SerializeAsString(), operation, TakeNothing);
+  commit_sent_ =
+      core_->SendAll(core_->commits, before, request.SerializeAsString(), operation, TakeNothing);
   return commit_done_ = operation->future();
 }
 
 bool RemoteClient::CanCommitWith(const std::vector<PushSegment>& segments) const {
   // One stream keeps order, but a push may overtake a commit on the commit stream. A commit that
   // failed here may still be in flight too.
-  if (core_->pushes.size() > 1 || !pushes_.empty() || !commit_done_.Wait(absl::InfinitePast()).ok()) return false;
+  if (core_->pushes.size() > 1 || !pushes_.empty() || !commit_done_.Wait(absl::InfinitePast()).ok())
+    return false;
   size_t num_ids = 0, num_bytes = 0;
   for (const PushSegment& segment : segments) {
     const auto spec = core_->specs.find(segment.table);
     if (spec == core_->specs.end()) return false;
     num_ids += segment.ids.size();
-    num_bytes += segment.ids.size() * (sizeof(uint64_t) + WireBytes(core_->options.wire, spec->second.dim()));
+    num_bytes += segment.ids.size() *
+                 (sizeof(uint64_t) + WireBytes(core_->options.wire, spec->second.dim()));
   }
-  return num_ids > 0 && num_bytes <= core_->options.message_bytes && segments.size() <= kMaxSegments;
+  return num_ids > 0 && num_bytes <= core_->options.message_bytes &&
+         segments.size() <= kMaxSegments;
 }
 
-Future<Done> RemoteClient::PushAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) {
+Future<Done> RemoteClient::PushAndCommit(uint32_t slice, std::vector<PushSegment> segments,
+                                         const CommitArgs& args) {
   if (!CanCommitWith(segments)) return RowClient::PushAndCommit(slice, std::move(segments), args);
   const Future<Done> done = SendPush(args.step, slice, segments, {}, &args);
   core_->residuals.EndStep(args.skip);
@@ -998,32 +1102,34 @@ Future<StatisticsReply> RemoteClient::Statistics() {
   StatisticsRequest request;
   *request.mutable_header() = core_->header;
   SharedPromise<StatisticsReply> statistics;
-  core_->CallAll("Statistics", "statistics", request.SerializeAsString(), absl::Now() + core_->options.timeout,
-                 [statistics](absl::StatusOr<std::vector<Payload>> replies) {
-                   if (!replies.ok()) return statistics.Set(replies.status());
-                   StatisticsReply total;
-                   for (Payload& payload : *replies) {
-                     const std::string_view bytes = payload.Flatten();
-                     StatisticsReply reply;
-                     if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-                       return statistics.Set(absl::InternalError("malformed reply to a call for statistics"));
-                     }
-                     MergeStatistics(reply, &total);
-                   }
-                   statistics.Set(std::move(total));
-                 });
+  core_->CallAll(
+      "Statistics", "statistics", request.SerializeAsString(), absl::Now() + core_->options.timeout,
+      [statistics](absl::StatusOr<std::vector<Payload>> replies) {
+        if (!replies.ok()) return statistics.Set(replies.status());
+        StatisticsReply total;
+        for (Payload& payload : *replies) {
+          const std::string_view bytes = payload.Flatten();
+          StatisticsReply reply;
+          if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+            return statistics.Set(absl::InternalError("malformed reply to a call for statistics"));
+          }
+          MergeStatistics(reply, &total);
+        }
+        statistics.Set(std::move(total));
+      });
   return statistics.future();
 }
 
-Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::string& folder, absl::Time deadline) {
+Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::string& folder,
+                                                  absl::Time deadline) {
   const ConcurrentSpan span = TraceCall(SpanKind::CHECKPOINT, "save", step);
   SaveRequest request;
   *request.mutable_header() = core_->HeaderOf(span);
   request.set_step(step);
   request.set_folder(folder);
   SharedPromise<std::vector<SavedFile>> saved(span);
-  core_->CallAll("Save", absl::StrCat("save after step ", step), request.SerializeAsString(), deadline,
-                 [saved](absl::StatusOr<std::vector<Payload>> replies) {
+  core_->CallAll("Save", absl::StrCat("save after step ", step), request.SerializeAsString(),
+                 deadline, [saved](absl::StatusOr<std::vector<Payload>> replies) {
                    if (!replies.ok()) return saved.Set(replies.status());
                    std::vector<SavedFile> files;
                    for (Payload& payload : *replies) {
@@ -1055,16 +1161,16 @@ absl::StatusOr<std::vector<RoleTrace>> RemoteClient::TakeTraces(absl::Duration t
   const absl::Time deadline = absl::Now() + timeout;
   std::vector<RoleTrace> traces;
   for (size_t server = 0; server < core_->channels.size(); ++server) {
-    auto trace = rpc::CallTakeTrace(*core_->channels[server], "tandem.EmbeddingService", core_->header,
-                                    absl::StrCat("ps-", server), deadline);
+    auto trace = rpc::CallTakeTrace(*core_->channels[server], "tandem.EmbeddingService",
+                                    core_->header, absl::StrCat("ps-", server), deadline);
     if (!trace.ok()) return Annotate(trace.status(), "take trace", static_cast<int>(server));
     traces.push_back(*std::move(trace));
   }
   return traces;
 }
 
-Future<Done> RemoteClient::Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
-                                absl::Time deadline) {
+Future<Done> RemoteClient::Load(uint64_t step, const std::string& folder,
+                                const std::vector<std::string>& files, absl::Time deadline) {
   LoadRequest request;
   *request.mutable_header() = core_->header;
   request.set_step(step);
@@ -1077,13 +1183,14 @@ Future<Done> RemoteClient::Load(uint64_t step, const std::string& folder, const 
     requests.emplace_back(request.SerializeAsString());
   }
   SharedPromise<Done> loaded;
-  core_->CallEach("Load", absl::StrCat("load of step ", step), requests, deadline, WhenAnswered(loaded));
+  core_->CallEach("Load", absl::StrCat("load of step ", step), requests, deadline,
+                  WhenAnswered(loaded));
   return loaded.future();
 }
 
 void RemoteClient::Abort(absl::Status reason) {
-  for (const auto* streams :
-       {&core_->pulls, &core_->pushes, &core_->pooled_pulls, &core_->pooled_pushes, &core_->norms, &core_->commits}) {
+  for (const auto* streams : {&core_->pulls, &core_->pushes, &core_->pooled_pulls,
+                              &core_->pooled_pushes, &core_->norms, &core_->commits}) {
     for (const auto& stream : *streams) stream->Close(reason);
   }
   for (const auto& channel : core_->channels) channel->Abort(reason);

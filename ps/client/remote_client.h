@@ -45,12 +45,14 @@ class RemoteClient : public RowClient, public TableAdmin, public PooledClient, p
  public:
   // `addresses[i]` is ps-i, owner i of `router`. `header` goes with every request. The sender's
   // rank in `header` is this trainer's.
-  RemoteClient(const std::vector<std::string>& addresses, Router router, RequestHeader header, uint32_t num_trainers,
-               RemoteClientOptions options = {});
+  RemoteClient(const std::vector<std::string>& addresses, Router router, RequestHeader header,
+               uint32_t num_trainers, RemoteClientOptions options = {});
   ~RemoteClient() override;  // calls Abort with Cancelled
 
-  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
-  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create,
+                              std::vector<PullSegment> segments) override;
+  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice,
+                              std::vector<PushSegment> segments) override;
   // GradientNorm and Commit are sent when this client's pushes have been acknowledged. They fail
   // with the error of a failed push. In PERMIT a step may be pushed and committed while earlier
   // steps are in flight.
@@ -61,21 +63,26 @@ class RemoteClient : public RowClient, public TableAdmin, public PooledClient, p
   //   - There is one server.
   //   - The push fits into one message.
   //   - No separate push or commit of this client is in flight.
-  rpc::Future<rpc::Done> PushAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) override;
+  rpc::Future<rpc::Done> PushAndCommit(uint32_t slice, std::vector<PushSegment> segments,
+                                       const CommitArgs& args) override;
 
-  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override;
-  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) override;
+  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim,
+                                    float* pooled) override;
+  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim,
+                                    const float* gradients) override;
 
   PushName NamePush() override;
   // Sends one message to each server, whatever the message's size.
-  rpc::Future<rpc::Done> PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) override;
+  rpc::Future<rpc::Done> PushMerged(uint64_t step, const std::vector<PushName>& names,
+                                    std::vector<PushSegment> segments) override;
 
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
   absl::Status Assign(const RowsToAssign& rows, absl::Time deadline) override;
   absl::Status Read(const RowsToRead& rows, absl::Time deadline) override;
-  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
-  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
-                              absl::Time deadline) override;
+  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder,
+                                           absl::Time deadline) override;
+  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder,
+                              const std::vector<std::string>& files, absl::Time deadline) override;
   rpc::Future<HashResult> Hash() override;
   rpc::Future<StatisticsReply> Statistics() override;
   void TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, uint64_t last) override {
@@ -93,8 +100,10 @@ class RemoteClient : public RowClient, public TableAdmin, public PooledClient, p
   bool CanCommitWith(const std::vector<PushSegment>& segments) const;
   // `merged` names the pushes that this push covers; empty: only this trainer's own. `commit` goes
   // with the push; null: no commit.
-  rpc::Future<rpc::Done> SendPush(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
-                                  const std::vector<PushName>& merged, const CommitArgs* commit = nullptr);
+  rpc::Future<rpc::Done> SendPush(uint64_t step, uint32_t slice,
+                                  const std::vector<PushSegment>& segments,
+                                  const std::vector<PushName>& merged,
+                                  const CommitArgs* commit = nullptr);
 
   struct Core;  // shared with operations in flight
   std::shared_ptr<Core> core_;

@@ -12,7 +12,9 @@ namespace {
 
 // Server shutdown cancels calls, so Cancelled means a lost peer. This side cancels only in Close,
 // and reads no answer after that.
-bool MayComeBack(const absl::Status& status) { return rpc::IsRetryable(status) || absl::IsCancelled(status); }
+bool MayComeBack(const absl::Status& status) {
+  return rpc::IsRetryable(status) || absl::IsCancelled(status);
+}
 
 }  // namespace
 
@@ -87,7 +89,8 @@ void ResendingStream::Pump() {
       message->checked = nullptr;
     }
     stream->Send(message->payload)
-        .OnReady([self = shared_from_this(), message, generation](const absl::StatusOr<rpc::Payload>& answer) {
+        .OnReady([self = shared_from_this(), message,
+                  generation](const absl::StatusOr<rpc::Payload>& answer) {
           self->OnAnswer(message, generation, answer);
         });
   }
@@ -106,14 +109,16 @@ bool ResendingStream::Remove(const std::shared_ptr<Message>& message) {
 ResendingStream::Messages ResendingStream::Requeue() {
   Messages unwanted, wanted;
   for (Messages* list : {&sent_, &queue_}) {
-    for (auto& message : *list) (message->wanted() ? wanted : unwanted).push_back(std::move(message));
+    for (auto& message : *list)
+      (message->wanted() ? wanted : unwanted).push_back(std::move(message));
     list->clear();
   }
   queue_ = std::move(wanted);
   if (queue_.empty()) return unwanted;
   pausing_ = true;
   const auto entropy = static_cast<uint64_t>(absl::ToUnixNanos(absl::Now()));
-  const absl::Duration pause = rpc::BackoffDelay(failures_++, static_cast<uint32_t>(Fmix64(entropy)));
+  const absl::Duration pause =
+      rpc::BackoffDelay(failures_++, static_cast<uint32_t>(Fmix64(entropy)));
   timer_->Schedule(absl::Now() + pause, [self = shared_from_this()] {
     {
       absl::MutexLock lock(&self->mutex_);

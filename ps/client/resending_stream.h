@@ -50,7 +50,8 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
     absl::MutexLock lock(&mutex_);
     return stream_;
   }
-  ResendingStream(Open open, std::shared_ptr<Timer> timer) : open_(std::move(open)), timer_(std::move(timer)) {}
+  ResendingStream(Open open, std::shared_ptr<Timer> timer)
+      : open_(std::move(open)), timer_(std::move(timer)) {}
   // Sends the queue. One thread at a time sends, without the lock while the transport works.
   void Pump();
   void OnAnswer(const std::shared_ptr<Message>& message, uint64_t generation,
@@ -68,8 +69,8 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
   std::shared_ptr<rpc::ClientStream> stream_ ABSL_GUARDED_BY(mutex_);
   // Counts abandoned streams. Errors of older generations are ignored.
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
-  Messages queue_ ABSL_GUARDED_BY(mutex_);           // messages to send
-  Messages sent_ ABSL_GUARDED_BY(mutex_);            // messages without an answer
+  Messages queue_ ABSL_GUARDED_BY(mutex_);  // messages to send
+  Messages sent_ ABSL_GUARDED_BY(mutex_);   // messages without an answer
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
   bool pausing_ ABSL_GUARDED_BY(mutex_) = false;  // waiting for the next stream
   int failures_ ABSL_GUARDED_BY(mutex_) = 0;      // failures since the last answer

@@ -4,8 +4,10 @@
 
 namespace tandem::ps {
 
-rpc::Future<rpc::Done> RowClient::PushAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) {
-  const rpc::Future<rpc::Done> pushed = Push(args.step, slice, std::move(segments)), committed = Commit(args);
+rpc::Future<rpc::Done> RowClient::PushAndCommit(uint32_t slice, std::vector<PushSegment> segments,
+                                                const CommitArgs& args) {
+  const rpc::Future<rpc::Done> pushed = Push(args.step, slice, std::move(segments)),
+                               committed = Commit(args);
   const auto promise = std::make_shared<rpc::Promise<rpc::Done>>();
   const auto future = promise->future();
   pushed.OnReady([promise, committed](const absl::StatusOr<rpc::Done>& push) {

@@ -46,10 +46,12 @@ class RowClient {
 
   // Pulls rows as they are after their server applied step - 1, or as stale as the job's
   // consistency allows. Step 0 pulls the current rows.
-  virtual rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) = 0;
+  virtual rpc::Future<rpc::Done> Pull(uint64_t step, bool create,
+                                      std::vector<PullSegment> segments) = 0;
   // Adds gradients to the gradients of `step`. `slice` is this push's place in the step's summation
   // order.
-  virtual rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) = 0;
+  virtual rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice,
+                                      std::vector<PushSegment> segments) = 0;
   // Returns the squared norm of the gradients that all trainers pushed for `step`, summed per row.
   // The format is unsigned fixed point with 64 fraction bits.
   // Outside BSP (see ConsistencySpec) the norm covers only this trainer's gradients and waits for
@@ -65,7 +67,8 @@ class RowClient {
 
   // Push and Commit of a step that has one push. A client may send both as one message. Fails if
   // either fails. The default calls Push, then Commit.
-  virtual rpc::Future<rpc::Done> PushAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args);
+  virtual rpc::Future<rpc::Done> PushAndCommit(uint32_t slice, std::vector<PushSegment> segments,
+                                               const CommitArgs& args);
 };
 
 }  // namespace tandem::ps

@@ -43,7 +43,8 @@ class TableAdmin {
 
   // Creates the tables.
   // REQUIRES: every trainer calls once, before any other call, with the same arguments.
-  virtual absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) = 0;
+  virtual absl::Status CreateTables(const std::vector<TableSpec>& tables,
+                                    absl::Duration timeout) = 0;
   // Gives a dense table's rows their first values. Slots that are not given start anew. Blocks.
   // FailedPrecondition if a row already has other values or a step has begun.
   // REQUIRES: one trainer calls, after CreateTables or Load, before any other call of any trainer.
@@ -55,13 +56,15 @@ class TableAdmin {
   // are on disk then. FailedPrecondition unless `step` is the last applied step of every trainer.
   // REQUIRES: `folder` is an existing absolute path that servers see too.
   // REQUIRES: one trainer calls, before its Commit of step + 1, so that all rows are of one moment.
-  virtual rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) = 0;
+  virtual rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder,
+                                                   absl::Time deadline) = 0;
   // Puts the rows of `files`, which Save wrote into `folder`, back into their tables. Any number of
   // servers may have written them. Makes `step` the last applied step. FailedPrecondition names a
   // file that does not fit its table.
   // REQUIRES: one trainer calls, after CreateTables and before any other call of any trainer.
   // REQUIRES: the caller has checked the files' checksums.
-  virtual rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
+  virtual rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder,
+                                      const std::vector<std::string>& files,
                                       absl::Time deadline) = 0;
   // Returns the sparse share of params_hash, summed over servers.
   virtual rpc::Future<HashResult> Hash() = 0;

@@ -41,7 +41,8 @@ void Timer::Run() {
       absl::MutexLock lock(&mutex_);
       changed_ = false;
       auto woken = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || changed_; };
-      const absl::Time next = callbacks_.empty() ? absl::InfiniteFuture() : callbacks_.begin()->first.first;
+      const absl::Time next =
+          callbacks_.empty() ? absl::InfiniteFuture() : callbacks_.begin()->first.first;
       if (mutex_.AwaitWithDeadline(absl::Condition(&woken), next)) {
         if (stopping_) return;
         continue;

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "kernels/memory/buffer.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/memory/buffer.h"
 
 namespace tandem::ps {
 namespace {
@@ -33,14 +33,17 @@ struct Pending {
 TableHost::Done SetDone(const Pending<rpc::Done>& pending, ConcurrentSpan span = {}) {
   return [promise = pending.promise, span](absl::Status status) {
     span.End();
-    if (status.ok()) promise->Set(rpc::Done());
-    else promise->Set(status);
+    if (status.ok())
+      promise->Set(rpc::Done());
+    else
+      promise->Set(status);
   };
 }
 
 }  // namespace
 
-absl::Status LocalClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
+absl::Status LocalClient::CreateTables(const std::vector<TableSpec>& tables,
+                                       absl::Duration timeout) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
   host_.CreateTables(tables, num_trainers_, SetDone(pending), consistency_);
@@ -52,40 +55,54 @@ absl::Status LocalClient::Assign(const RowsToAssign& rows, absl::Time) {
   // if the host fails.
   Pending<rpc::Done> pending;
   const auto future = pending.future();
-  host_.Assign(rows.table, rows.ids.data(), rows.ids.size(), rows.values, rows.width, SetDone(pending));
+  host_.Assign(rows.table, rows.ids.data(), rows.ids.size(), rows.values, rows.width,
+               SetDone(pending));
   return future.Wait(absl::InfiniteFuture()).status();
 }
 
 absl::Status LocalClient::Read(const RowsToRead& rows, absl::Time) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
-  host_.Read(rows.table, rows.ids.data(), rows.ids.size(), rows.values, rows.width, SetDone(pending));
+  host_.Read(rows.table, rows.ids.data(), rows.ids.size(), rows.values, rows.width,
+             SetDone(pending));
   return future.Wait(absl::InfiniteFuture()).status();
 }
 
-rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
+rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create,
+                                         std::vector<PullSegment> segments) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
   ConcurrentSpan span = tracer_.Begin(trainer_, SpanKind::PULL, "pull", step);
   std::vector<PullPart> parts;
   for (const PullSegment& segment : segments) {
-    parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows, segment.versions, segment.read_bound});
-    if (span.recorded()) span.AddBytes(static_cast<double>(CallBytes(segment.ids.size(), host_.Dim(segment.table).value_or(0))));
+    parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows,
+                     segment.versions, segment.read_bound});
+    if (span.recorded())
+      span.AddBytes(
+          static_cast<double>(CallBytes(segment.ids.size(), host_.Dim(segment.table).value_or(0))));
   }
   host_.Pull(Caller{trainer_}, step, create, parts, SetDone(pending, span), span.trace_id());
   return future;
 }
 
-rpc::Future<rpc::Done> LocalClient::Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+rpc::Future<rpc::Done> LocalClient::Push(uint64_t step, uint32_t slice,
+                                         std::vector<PushSegment> segments) {
   return PushAt({trainer_, step, slice, next_sequence_++}, segments);
 }
 
 rpc::Future<rpc::Done> LocalClient::PushMerged(uint64_t step, const std::vector<PushName>& names,
                                                std::vector<PushSegment> segments) {
-  return PushAt({trainer_, step, 0, names[0].sequence, names[0].incarnation, {names.begin() + 1, names.end()}}, segments);
+  return PushAt({trainer_,
+                 step,
+                 0,
+                 names[0].sequence,
+                 names[0].incarnation,
+                 {names.begin() + 1, names.end()}},
+                segments);
 }
 
-rpc::Future<rpc::Done> LocalClient::PushAt(const PushPlace& place, const std::vector<PushSegment>& segments) {
+rpc::Future<rpc::Done> LocalClient::PushAt(const PushPlace& place,
+                                           const std::vector<PushSegment>& segments) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
   ConcurrentSpan span = tracer_.Begin(trainer_, SpanKind::PUSH, "push", place.step);
@@ -104,8 +121,10 @@ rpc::Future<rpc::Done> LocalClient::PushAt(const PushPlace& place, const std::ve
       return future;
     }
     sizes.push_back(segment.ids.size() * *dim * sizeof(float));
-    if (segment.owner == nullptr) to_copy += sizes.back();
-    else kept->owners.push_back(segment.owner);
+    if (segment.owner == nullptr)
+      to_copy += sizes.back();
+    else
+      kept->owners.push_back(segment.owner);
     span.AddBytes(static_cast<double>(CallBytes(segment.ids.size(), *dim)));
   }
   kept->copies = Buffer::Allocate(to_copy);
@@ -159,7 +178,8 @@ rpc::Future<StatisticsReply> LocalClient::Statistics() {
   return future;
 }
 
-rpc::Future<std::vector<SavedFile>> LocalClient::Save(uint64_t step, const std::string& folder, absl::Time) {
+rpc::Future<std::vector<SavedFile>> LocalClient::Save(uint64_t step, const std::string& folder,
+                                                      absl::Time) {
   Pending<std::vector<SavedFile>> pending;
   const auto future = pending.future();
   const ConcurrentSpan span = tracer_.Begin(trainer_, SpanKind::CHECKPOINT, "save", step);
@@ -173,8 +193,8 @@ absl::StatusOr<std::vector<RoleTrace>> LocalClient::TakeTraces(absl::Duration) {
   return traces;
 }
 
-rpc::Future<rpc::Done> LocalClient::Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
-                                         absl::Time) {
+rpc::Future<rpc::Done> LocalClient::Load(uint64_t step, const std::string& folder,
+                                         const std::vector<std::string>& files, absl::Time) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
   host_.Load({step, folder, files, Router::RoundRobin(1).ShardsOf(0), kNoJob}, SetDone(pending));

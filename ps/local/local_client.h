@@ -22,13 +22,16 @@ namespace tandem::ps {
 
 class LocalClient : public RowClient, public TableAdmin, public PooledClient, public MergedPushes {
  public:
-  LocalClient(TableHost& host, uint32_t trainer, uint32_t num_trainers, const ConsistencySpec& consistency = {})
+  LocalClient(TableHost& host, uint32_t trainer, uint32_t num_trainers,
+              const ConsistencySpec& consistency = {})
       : host_(host), trainer_(trainer), num_trainers_(num_trainers), consistency_(consistency) {}
 
-  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create,
+                              std::vector<PullSegment> segments) override;
   // Copies the gradients. The future completes before the commit; then the caller may reuse its
   // buffers.
-  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
+  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice,
+                              std::vector<PushSegment> segments) override;
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   // Fails with the push's error if a push of this client failed since the last Commit.
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
@@ -36,22 +39,26 @@ class LocalClient : public RowClient, public TableAdmin, public PooledClient, pu
   // this replica.
   void Abort(absl::Status reason) override { host_.Fail(std::move(reason)); }
 
-  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override {
+  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim,
+                                    float* pooled) override {
     return PullAndPool(*this, step, create, bags, dim, pooled);
   }
-  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) override {
+  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim,
+                                    const float* gradients) override {
     return PushToBags(*this, step, slice, bags, dim, gradients);
   }
 
   PushName NamePush() override { return {.trainer = trainer_, .sequence = next_sequence_++}; }
-  rpc::Future<rpc::Done> PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) override;
+  rpc::Future<rpc::Done> PushMerged(uint64_t step, const std::vector<PushName>& names,
+                                    std::vector<PushSegment> segments) override;
 
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
   absl::Status Assign(const RowsToAssign& rows, absl::Time deadline) override;
   absl::Status Read(const RowsToRead& rows, absl::Time deadline) override;
-  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
-  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
-                              absl::Time deadline) override;
+  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder,
+                                           absl::Time deadline) override;
+  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder,
+                              const std::vector<std::string>& files, absl::Time deadline) override;
   rpc::Future<HashResult> Hash() override;
   rpc::Future<StatisticsReply> Statistics() override;
   void TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, uint64_t last) override {

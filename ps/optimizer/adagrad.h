@@ -12,7 +12,8 @@ class SparseAdagrad : public SparseOptimizer {
       : epsilon_(epsilon), initial_accumulator_(initial_accumulator) {}
   size_t num_slot_values(uint32_t dim) const override { return dim; }
   void Init(float* slots, uint32_t dim) const override;
-  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step, double learning_rate) const override;
+  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step,
+                 double learning_rate) const override;
 
  private:
   const float epsilon_, initial_accumulator_;

@@ -14,10 +14,12 @@ class SparseAdam : public SparseOptimizer {
       : beta1_(beta1), beta2_(beta2), epsilon_(epsilon), weight_decay_(weight_decay) {}
   size_t num_slot_values(uint32_t dim) const override { return size_t{2} * dim; }
   void Init(float* slots, uint32_t dim) const override;
-  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step, double learning_rate) const override;
+  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step,
+                 double learning_rate) const override;
   float slot_fading(size_t run) const override { return run == 0 ? beta1_ : beta2_; }
   double weight_decay() const override { return weight_decay_; }
-  bool AtRest(const float* weights, const float* slots, uint32_t dim, double learning_rate) const override;
+  bool AtRest(const float* weights, const float* slots, uint32_t dim,
+              double learning_rate) const override;
 
  private:
   const double beta1_, beta2_, epsilon_, weight_decay_;

@@ -9,21 +9,28 @@
 
 namespace tandem::ps {
 
-void SparseAmsgrad::Init(float* slots, uint32_t dim) const { std::fill_n(slots, num_slot_values(dim), 0.0f); }
+void SparseAmsgrad::Init(float* slots, uint32_t dim) const {
+  std::fill_n(slots, num_slot_values(dim), 0.0f);
+}
 
-void SparseAmsgrad::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step, double learning_rate) const {
+void SparseAmsgrad::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step,
+                              double learning_rate) const {
   kernels::AdamArgs args;
   args.learning_rate = learning_rate;
   args.beta1 = beta1_;
   args.beta2 = beta2_;
   args.epsilon = epsilon_;
   args.step = step;
-  ForEachColumn(rows, dim, [dim, rule = kernels::AmsgradRule<float>(args)](const RowUpdate& row, uint32_t i, float g) {
-    return rule(row.weights[i], row.slots[i], row.slots[dim + i], row.slots[size_t{2} * dim + i], g);
-  });
+  ForEachColumn(
+      rows, dim,
+      [dim, rule = kernels::AmsgradRule<float>(args)](const RowUpdate& row, uint32_t i, float g) {
+        return rule(row.weights[i], row.slots[i], row.slots[dim + i],
+                    row.slots[size_t{2} * dim + i], g);
+      });
 }
 
-bool SparseAmsgrad::AtRest(const float* weights, const float* slots, uint32_t dim, double learning_rate) const {
+bool SparseAmsgrad::AtRest(const float* weights, const float* slots, uint32_t dim,
+                           double learning_rate) const {
   return TooSmallToMove(weights, slots, dim, LongestAdamStep(learning_rate, beta1_, epsilon_));
 }
 

@@ -10,12 +10,15 @@ namespace tandem::ps {
 
 class SparseAmsgrad : public SparseOptimizer {
  public:
-  SparseAmsgrad(float beta1, float beta2, float epsilon) : beta1_(beta1), beta2_(beta2), epsilon_(epsilon) {}
+  SparseAmsgrad(float beta1, float beta2, float epsilon)
+      : beta1_(beta1), beta2_(beta2), epsilon_(epsilon) {}
   size_t num_slot_values(uint32_t dim) const override { return size_t{3} * dim; }
   void Init(float* slots, uint32_t dim) const override;
-  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step, double learning_rate) const override;
+  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step,
+                 double learning_rate) const override;
   float slot_fading(size_t run) const override { return run == 0 ? beta1_ : run == 1 ? beta2_ : 1; }
-  bool AtRest(const float* weights, const float* slots, uint32_t dim, double learning_rate) const override;
+  bool AtRest(const float* weights, const float* slots, uint32_t dim,
+              double learning_rate) const override;
 
  private:
   const float beta1_, beta2_, epsilon_;

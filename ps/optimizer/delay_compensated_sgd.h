@@ -17,7 +17,8 @@ class SparseDelayCompensatedSgd : public SparseOptimizer {
   explicit SparseDelayCompensatedSgd(float lambda) : lambda_(lambda) {}
   size_t num_slot_values(uint32_t dim) const override { return dim; }
   void Init(float* slots, uint32_t dim) const override;
-  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step, double learning_rate) const override;
+  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step,
+                 double learning_rate) const override;
   bool remembers_shown() const override { return true; }
   void Shown(const float* weights, float* slots, uint32_t dim) const override;
 

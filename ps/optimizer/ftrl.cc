@@ -24,7 +24,8 @@ void SparseFtrl::Init(float* slots, uint32_t dim) const {
   slots[size_t{2} * dim] = 0;
 }
 
-void SparseFtrl::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t, double learning_rate) const {
+void SparseFtrl::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t,
+                           double learning_rate) const {
   const float rate = static_cast<float>(learning_rate);
   if (!(rate > 0)) return;
   ForEachRow(rows, [=, inverse = 1 / rate, options = options_](const RowUpdate& row) {
@@ -39,9 +40,13 @@ void SparseFtrl::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint6
     for (uint32_t i = 0; i < dim; ++i) {
       const float g = gradient[i] * scale, before = squares[i], after = before + g * g;
       squares[i] = after;
-      z[i] += g - ((beta + kernels::Sqrt(after)) * inverse - (beta + kernels::Sqrt(before)) * last_inverse) * weights[i];
+      z[i] += g - ((beta + kernels::Sqrt(after)) * inverse -
+                   (beta + kernels::Sqrt(before)) * last_inverse) *
+                      weights[i];
     }
-    const auto curvature = [=](int64_t i) { return (beta + kernels::Sqrt(squares[i])) * inverse + l2; };
+    const auto curvature = [=](int64_t i) {
+      return (beta + kernels::Sqrt(squares[i])) * inverse + l2;
+    };
     float kept = 1;
     if (group_l1 > 0) {
       const float norm = kernels::Sqrt(kernels::LaneSum<float>(dim, [=](int64_t i) {
@@ -52,7 +57,8 @@ void SparseFtrl::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint6
       kept = norm > threshold ? 1 - threshold / norm : 0;
     }
 #pragma GCC ivdep
-    for (uint32_t i = 0; i < dim; ++i) weights[i] = 0.0f - kept * SoftThreshold(z[i], l1) / curvature(i);
+    for (uint32_t i = 0; i < dim; ++i)
+      weights[i] = 0.0f - kept * SoftThreshold(z[i], l1) / curvature(i);
     *last_rate = rate;
   });
 }

@@ -26,7 +26,8 @@ class SparseFtrl : public SparseOptimizer {
   explicit SparseFtrl(const FtrlOptions& options) : options_(options) {}
   size_t num_slot_values(uint32_t dim) const override { return size_t{2} * dim + 1; }
   void Init(float* slots, uint32_t dim) const override;
-  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step, double learning_rate) const override;
+  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step,
+                 double learning_rate) const override;
 
  private:
   const FtrlOptions options_;

@@ -42,8 +42,10 @@ inline void FadeBlock(float* x, size_t size, float factor, uint64_t count) {
 LazyCatchUp::LazyCatchUp(const SparseOptimizer& optimizer, TableSpec::Mode mode, uint32_t dim)
     : optimizer_(optimizer), mode_(mode), dim_(dim) {
   if (mode == TableSpec::LAZY) return;
-  for (size_t run = 0; run < optimizer.num_slot_values(dim) / dim; ++run) fading_.push_back(optimizer.slot_fading(run));
-  const bool fades = std::any_of(fading_.begin(), fading_.end(), [](float factor) { return factor != 1; });
+  for (size_t run = 0; run < optimizer.num_slot_values(dim) / dim; ++run)
+    fading_.push_back(optimizer.slot_fading(run));
+  const bool fades =
+      std::any_of(fading_.begin(), fading_.end(), [](float factor) { return factor != 1; });
   matter_ = fades || optimizer.weight_decay() > 0;
   remembers_rates_ = matter_ && (exact() || optimizer.weight_decay() > 0);
   if (matter_ && exact()) zero_.resize(dim);
@@ -59,16 +61,23 @@ void LazyCatchUp::Add(uint64_t step, double learning_rate, bool skipped) {
   const bool follows = step == last_step_ + 1;
   last_step_ = step;
   if (skipped || !remembers_rates_) return;
-  const bool same = !runs_.empty() && follows && runs_.back().last + 1 == step &&
-                    std::bit_cast<uint64_t>(runs_.back().learning_rate) == std::bit_cast<uint64_t>(learning_rate);
-  if (same) runs_.back().last = static_cast<uint32_t>(step);
-  else runs_.push_back({static_cast<uint32_t>(step), static_cast<uint32_t>(step), learning_rate});
+  const bool same =
+      !runs_.empty() && follows && runs_.back().last + 1 == step &&
+      std::bit_cast<uint64_t>(runs_.back().learning_rate) == std::bit_cast<uint64_t>(learning_rate);
+  if (same)
+    runs_.back().last = static_cast<uint32_t>(step);
+  else
+    runs_.push_back({static_cast<uint32_t>(step), static_cast<uint32_t>(step), learning_rate});
 }
 
-void LazyCatchUp::ForEachRun(uint64_t from, uint64_t to, absl::FunctionRef<bool(uint64_t, uint64_t, double)> visit) const {
-  auto run = std::partition_point(runs_.begin(), runs_.end(), [=](const Run& each) { return each.last <= from; });
+void LazyCatchUp::ForEachRun(uint64_t from, uint64_t to,
+                             absl::FunctionRef<bool(uint64_t, uint64_t, double)> visit) const {
+  auto run = std::partition_point(runs_.begin(), runs_.end(),
+                                  [=](const Run& each) { return each.last <= from; });
   for (; run != runs_.end() && run->first <= to; ++run) {
-    if (!visit(std::max<uint64_t>(run->first, from + 1), std::min<uint64_t>(run->last, to), run->learning_rate)) return;
+    if (!visit(std::max<uint64_t>(run->first, from + 1), std::min<uint64_t>(run->last, to),
+               run->learning_rate))
+      return;
   }
 }
 
@@ -85,7 +94,8 @@ float LazyCatchUp::WeightDecay(uint64_t from, uint64_t to) const {
 void LazyCatchUp::CatchUp(float* weights, float* slots, uint64_t from, uint64_t to) const {
   if (from >= to) return;
   for (size_t run = 0; run < fading_.size(); ++run) {
-    const float factor = static_cast<float>(std::pow(double{fading_[run]}, static_cast<double>(to - from)));
+    const float factor =
+        static_cast<float>(std::pow(double{fading_[run]}, static_cast<double>(to - from)));
     if (factor == 1) continue;
     for (uint32_t i = 0; i < dim_; ++i) slots[run * dim_ + i] *= factor;
   }
@@ -107,7 +117,9 @@ void LazyCatchUp::Replay(float* weights, float* slots, uint64_t from, uint64_t t
   uint64_t done = 0;
   ForEachRun(from, to, [&](uint64_t first, uint64_t last, double rate) {
     for (uint64_t step = first; step <= last; ++step, ++done, --left) {
-      if (may_rest && done % kStepsPerLook == 0 && optimizer_.AtRest(weights, slots, dim_, highest_rate)) return false;
+      if (may_rest && done % kStepsPerLook == 0 &&
+          optimizer_.AtRest(weights, slots, dim_, highest_rate))
+        return false;
       optimizer_.Apply(weights, slots, zero_.data(), dim_, step, rate, 1);
       stepped(step);
     }
@@ -123,7 +135,8 @@ void LazyCatchUp::Fade(float* slots, uint64_t count) const {
     if (factor == 1) continue;
     float* const first = slots + run * dim_;
     kernels::Vectorised([=, dim = size_t{dim_}] {
-      for (size_t i = 0; i < dim; i += kBlock) FadeBlock(first + i, std::min(kBlock, dim - i), factor, count);
+      for (size_t i = 0; i < dim; i += kBlock)
+        FadeBlock(first + i, std::min(kBlock, dim - i), factor, count);
     });
   }
 }

@@ -45,7 +45,8 @@ class LazyCatchUp {
   float WeightDecay(uint64_t from, uint64_t to) const;
   // DENSE_EQUIVALENT: does the same as CatchUp, exactly. Calls stepped(step) after each step that
   // may have changed a weight.
-  void Replay(float* weights, float* slots, uint64_t from, uint64_t to, absl::FunctionRef<void(uint64_t)> stepped) const;
+  void Replay(float* weights, float* slots, uint64_t from, uint64_t to,
+              absl::FunctionRef<void(uint64_t)> stepped) const;
 
  private:
   // Consecutive steps with one learning rate, none skipped.
@@ -55,7 +56,8 @@ class LazyCatchUp {
   };
   // Calls visit(first, last, learning rate) for the runs within (from, to], in order, until a call
   // returns false.
-  void ForEachRun(uint64_t from, uint64_t to, absl::FunctionRef<bool(uint64_t, uint64_t, double)> visit) const;
+  void ForEachRun(uint64_t from, uint64_t to,
+                  absl::FunctionRef<bool(uint64_t, uint64_t, double)> visit) const;
   // Decays running means by `count` steps, and changes nothing else.
   void Fade(float* slots, uint64_t count) const;
 

@@ -12,9 +12,11 @@ class SparseMomentum : public SparseOptimizer {
   SparseMomentum(float momentum, bool nesterov) : momentum_(momentum), nesterov_(nesterov) {}
   size_t num_slot_values(uint32_t dim) const override { return dim; }
   void Init(float* slots, uint32_t dim) const override;
-  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step, double learning_rate) const override;
+  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step,
+                 double learning_rate) const override;
   float slot_fading(size_t) const override { return momentum_; }
-  bool AtRest(const float* weights, const float* slots, uint32_t dim, double learning_rate) const override;
+  bool AtRest(const float* weights, const float* slots, uint32_t dim,
+              double learning_rate) const override;
 
  private:
   const float momentum_;

@@ -12,7 +12,8 @@ namespace tandem::ps {
 // least 2^-25 |w|; the other half of the bound is for the roundings.
 inline bool TooSmallToMove(const float* weights, const float* values, uint32_t dim, double factor) {
   for (uint32_t i = 0; i < dim; ++i) {
-    if (!(factor * std::fabs(double{values[i]}) <= 0x1p-26 * std::fabs(double{weights[i]}))) return false;
+    if (!(factor * std::fabs(double{values[i]}) <= 0x1p-26 * std::fabs(double{weights[i]})))
+      return false;
   }
   return true;
 }

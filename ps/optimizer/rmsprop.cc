@@ -9,14 +9,17 @@ namespace tandem::ps {
 
 void SparseRmsprop::Init(float* slots, uint32_t dim) const { std::fill_n(slots, dim, 0.0f); }
 
-void SparseRmsprop::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t, double learning_rate) const {
+void SparseRmsprop::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t,
+                              double learning_rate) const {
   kernels::RmspropArgs args;
   args.learning_rate = learning_rate;
   args.rho = rho_;
   args.epsilon = epsilon_;
-  ForEachColumn(rows, dim, [rule = kernels::RmspropRule<float>(args)](const RowUpdate& row, uint32_t i, float g) {
-    return rule(row.weights[i], row.slots[i], g);
-  });
+  ForEachColumn(
+      rows, dim,
+      [rule = kernels::RmspropRule<float>(args)](const RowUpdate& row, uint32_t i, float g) {
+        return rule(row.weights[i], row.slots[i], g);
+      });
 }
 
 }  // namespace tandem::ps

@@ -13,7 +13,8 @@ class SparseRmsprop : public SparseOptimizer {
   SparseRmsprop(float rho, float epsilon) : rho_(rho), epsilon_(epsilon) {}
   size_t num_slot_values(uint32_t dim) const override { return dim; }
   void Init(float* slots, uint32_t dim) const override;
-  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step, double learning_rate) const override;
+  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step,
+                 double learning_rate) const override;
   float slot_fading(size_t) const override { return rho_; }
 
  private:

@@ -9,8 +9,10 @@ namespace tandem::ps {
 
 void SparseRowwiseAdagrad::Init(float* slots, uint32_t) const { *slots = initial_accumulator_; }
 
-void SparseRowwiseAdagrad::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t, double learning_rate) const {
-  ForEachRow(rows, [=, whole_rate = static_cast<float>(learning_rate), epsilon = epsilon_](const RowUpdate& row) {
+void SparseRowwiseAdagrad::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t,
+                                     double learning_rate) const {
+  ForEachRow(rows, [=, whole_rate = static_cast<float>(learning_rate),
+                    epsilon = epsilon_](const RowUpdate& row) {
     const float* const gradient = row.gradient;
     const float scale = row.scale;
     const float squares = kernels::LaneSum<float>(dim, [=](int64_t i) {

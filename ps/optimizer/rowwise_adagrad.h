@@ -15,7 +15,8 @@ class SparseRowwiseAdagrad : public SparseOptimizer {
       : epsilon_(epsilon), initial_accumulator_(initial_accumulator) {}
   size_t num_slot_values(uint32_t) const override { return 1; }
   void Init(float* slots, uint32_t dim) const override;
-  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step, double learning_rate) const override;
+  void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step,
+                 double learning_rate) const override;
 
  private:
   const float epsilon_, initial_accumulator_;

@@ -18,7 +18,7 @@ namespace tandem::ps {
 
 // One row to update.
 struct RowUpdate {
-  float* weights;         // [dim]
+  float* weights;  // [dim]
   float* slots;
   const float* gradient;  // [dim]: the sum over all pushes
   float scale;            // multiplies the gradient first
@@ -32,9 +32,11 @@ class SparseOptimizer {
   // Fills the slots of a new row.
   virtual void Init(float* slots, uint32_t dim) const = 0;
   // Updates each row once. `step` is the job's global step, from 1.
-  virtual void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step, double learning_rate) const = 0;
+  virtual void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step,
+                         double learning_rate) const = 0;
   // Updates one row.
-  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, double learning_rate, float scale) const {
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step,
+             double learning_rate, float scale) const {
     const RowUpdate row{weights, slots, gradient, scale};
     ApplyRows({&row, 1}, dim, step, learning_rate);
   }
@@ -47,7 +49,8 @@ class SparseOptimizer {
   // True if no weight changes otherwise, at any step and at rates up to `learning_rate`. False may
   // mean that the rule cannot tell.
   // REQUIRES: weight_decay() == 0.
-  virtual bool AtRest(const float* /*weights*/, const float* /*slots*/, uint32_t /*dim*/, double /*learning_rate*/) const {
+  virtual bool AtRest(const float* /*weights*/, const float* /*slots*/, uint32_t /*dim*/,
+                      double /*learning_rate*/) const {
     return true;
   }
 

@@ -22,7 +22,8 @@
 namespace tandem::ps {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "files are little-endian and written as memory is");
+static_assert(std::endian::native == std::endian::little,
+              "files are little-endian and written as memory is");
 
 constexpr char kMagic[8] = {'T', 'N', 'D', 'M', 'R', 'O', 'W', 'S'};
 constexpr uint32_t kRowFileVersion = 2;
@@ -31,7 +32,8 @@ constexpr size_t kReadAheadBytes = size_t{1} << 18;
 
 struct FixedHeader {
   char magic[8];
-  uint32_t format_version, layout_version, number, dim, storage, num_slot_values, num_virtual_shards, num_shards, name_bytes, zero;
+  uint32_t format_version, layout_version, number, dim, storage, num_slot_values,
+      num_virtual_shards, num_shards, name_bytes, zero;
   uint64_t num_rows;
 };
 static_assert(sizeof(FixedHeader) == 56);
@@ -59,7 +61,8 @@ WindowRecord ToRecord(const ShardWindow& from) {
 
 PushWindow::Bits AppliedOf(const WindowRecord& record) {
   PushWindow::Bits applied;
-  for (size_t i = 0; i < PushWindow::kSize; ++i) applied.set(i, record.applied[i / 64] >> i % 64 & 1);
+  for (size_t i = 0; i < PushWindow::kSize; ++i)
+    applied.set(i, record.applied[i / 64] >> i % 64 & 1);
   return applied;
 }
 
@@ -67,15 +70,17 @@ PushWindow::Bits AppliedOf(const WindowRecord& record) {
 std::string FileNameOf(const std::string& table_name, uint32_t first_shard) {
   std::string name;
   for (const unsigned char c : table_name) {
-    if (absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.') name += static_cast<char>(c);
-    else absl::StrAppendFormat(&name, "%%%02x", c);
+    if (absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.')
+      name += static_cast<char>(c);
+    else
+      absl::StrAppendFormat(&name, "%%%02x", c);
   }
   return absl::StrFormat("table-%s-%04d.rows", name, first_shard);
 }
 
 // The saved contents of one virtual shard.
 struct ShardContents {
-  std::vector<const RowHeader*> rows;        // committed rows, ascending by id
+  std::vector<const RowHeader*> rows;  // committed rows, ascending by id
   std::vector<const ShardWindow*> windows;
 
   bool empty() const { return rows.empty() && windows.empty(); }
@@ -88,13 +93,15 @@ std::vector<ShardContents> SortContents(const Table& table, const SavedWindows& 
     shards[rpc::VirtualShard(table.spec().number(), row.header->id)].rows.push_back(row.header);
   });
   for (ShardContents& shard : shards) {
-    std::sort(shard.rows.begin(), shard.rows.end(), [](const RowHeader* a, const RowHeader* b) { return a->id < b->id; });
+    std::sort(shard.rows.begin(), shard.rows.end(),
+              [](const RowHeader* a, const RowHeader* b) { return a->id < b->id; });
   }
   for (const ShardWindow& window : windows.windows) shards[window.shard].windows.push_back(&window);
   return shards;
 }
 
-void AppendHeader(const Table& table, const std::vector<ShardContents>& shards, FileWriter& writer) {
+void AppendHeader(const Table& table, const std::vector<ShardContents>& shards,
+                  FileWriter& writer) {
   const TableSpec& spec = table.spec();
   FixedHeader header{.magic = {},
                      .format_version = kRowFileVersion,
@@ -117,7 +124,8 @@ void AppendHeader(const Table& table, const std::vector<ShardContents>& shards, 
   writer.Append(spec.name().data(), spec.name().size());
 }
 
-void AppendWindows(uint64_t job_epoch, const std::vector<const ShardWindow*>& windows, FileWriter& writer) {
+void AppendWindows(uint64_t job_epoch, const std::vector<const ShardWindow*>& windows,
+                   FileWriter& writer) {
   if (!windows.empty()) writer.Append(&job_epoch, sizeof job_epoch);
   for (const ShardWindow* window : windows) {
     const WindowRecord record = ToRecord(*window);
@@ -127,9 +135,11 @@ void AppendWindows(uint64_t job_epoch, const std::vector<const ShardWindow*>& wi
 
 }  // namespace
 
-absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std::string& folder, const SavedWindows& windows) {
+absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std::string& folder,
+                                                  const SavedWindows& windows) {
   const std::vector<ShardContents> shards = SortContents(table, windows);
-  const auto first = std::find_if(shards.begin(), shards.end(), [](const ShardContents& shard) { return !shard.empty(); });
+  const auto first = std::find_if(shards.begin(), shards.end(),
+                                  [](const ShardContents& shard) { return !shard.empty(); });
   if (first == shards.end()) return std::nullopt;
   SavedFile saved;
   saved.set_name(FileNameOf(table.spec().name(), static_cast<uint32_t>(first - shards.begin())));
@@ -139,14 +149,20 @@ absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std:
   for (size_t shard = 0; shard < shards.size(); ++shard) {
     const ShardContents& contents = shards[shard];
     if (contents.empty()) continue;
-    const size_t window_bytes = contents.windows.empty() ? 0 : sizeof(uint64_t) + contents.windows.size() * sizeof(WindowRecord);
-    const ShardHeader header{static_cast<uint32_t>(shard), static_cast<uint32_t>(window_bytes), contents.rows.size()};
+    const size_t window_bytes =
+        contents.windows.empty()
+            ? 0
+            : sizeof(uint64_t) + contents.windows.size() * sizeof(WindowRecord);
+    const ShardHeader header{static_cast<uint32_t>(shard), static_cast<uint32_t>(window_bytes),
+                             contents.rows.size()};
     writer.Append(&header, sizeof header);
     AppendWindows(windows.job_epoch, contents.windows, writer);
     for (const RowHeader* row : contents.rows) {
-      const char* const values = reinterpret_cast<const char*>(row) + table.layout().weights_offset();
+      const char* const values =
+          reinterpret_cast<const char*>(row) + table.layout().weights_offset();
       if (!AllFinite(table.layout(), values)) {
-        return absl::OutOfRangeError(absl::StrCat("table ", table.spec().name(), ": row ", row->id, " ", kNotFinite));
+        return absl::OutOfRangeError(
+            absl::StrCat("table ", table.spec().name(), ": row ", row->id, " ", kNotFinite));
       }
       writer.Append(row, sizeof *row);
       writer.Append(values, value_bytes);
@@ -155,7 +171,8 @@ absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std:
   const auto digest = writer.Finish();
   if (!digest.ok()) {
     return absl::Status(digest.status().code(),
-                        absl::StrCat(digest.status().message(), " (trainers and servers must share a file system)"));
+                        absl::StrCat(digest.status().message(),
+                                     " (trainers and servers must share a file system)"));
   }
   saved.set_bytes(digest->num_bytes);
   saved.set_crc32c(digest->crc32c);
@@ -168,7 +185,8 @@ namespace {
 // end.
 class RowFile {
  public:
-  explicit RowFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rb"), std::fclose) {
+  explicit RowFile(const std::string& path)
+      : path_(path), file_(std::fopen(path.c_str(), "rb"), std::fclose) {
     std::error_code error;
     // Rows are small, so reads are buffered.
     if (file_ != nullptr) std::setvbuf(file_.get(), nullptr, _IOFBF, kReadAheadBytes);
@@ -192,7 +210,8 @@ class RowFile {
 
   absl::Status Skip(uint64_t size) {
     if (size > left_) return Wrong("ends too early");
-    if (fseeko(file_.get(), static_cast<off_t>(size), SEEK_CUR) != 0) return Wrong("cannot be read to its end");
+    if (fseeko(file_.get(), static_cast<off_t>(size), SEEK_CUR) != 0)
+      return Wrong("cannot be read to its end");
     left_ -= size;
     return absl::OkStatus();
   }
@@ -200,9 +219,10 @@ class RowFile {
   absl::StatusOr<RowFileHeader> ReadHeader();
   // Reads the windows and rows of one shard and returns its number.
   // REQUIRES: `previous` is the shard read before, or -1 at the start.
-  absl::StatusOr<int64_t> ReadShard(const RowFileHeader& header, int64_t previous, uint64_t* rows_left,
-                                    absl::FunctionRef<bool(uint32_t)> wants,
-                                    absl::FunctionRef<absl::Status(const SavedRow&)> visit, VisitWindow visit_window);
+  absl::StatusOr<int64_t> ReadShard(const RowFileHeader& header, int64_t previous,
+                                    uint64_t* rows_left, absl::FunctionRef<bool(uint32_t)> wants,
+                                    absl::FunctionRef<absl::Status(const SavedRow&)> visit,
+                                    VisitWindow visit_window);
 
  private:
   absl::Status ReadWindows(const ShardHeader& shard, VisitWindow visit);
@@ -216,18 +236,22 @@ class RowFile {
 absl::StatusOr<RowFileHeader> RowFile::ReadHeader() {
   FixedHeader fixed;
   RETURN_IF_ERROR(Read(&fixed, sizeof fixed));
-  if (std::memcmp(fixed.magic, kMagic, sizeof kMagic) != 0) return Wrong("is not a file of table rows");
+  if (std::memcmp(fixed.magic, kMagic, sizeof kMagic) != 0)
+    return Wrong("is not a file of table rows");
   if (fixed.format_version != kRowFileVersion || fixed.layout_version != kRowLayoutVersion) {
-    return Wrong("has format ", fixed.format_version, " and row layout ", fixed.layout_version, "; this tandem reads ",
-                 kRowFileVersion, " and ", kRowLayoutVersion);
+    return Wrong("has format ", fixed.format_version, " and row layout ", fixed.layout_version,
+                 "; this tandem reads ", kRowFileVersion, " and ", kRowLayoutVersion);
   }
   if (fixed.num_virtual_shards != rpc::kNumVirtualShards) {
-    return Wrong("has ", fixed.num_virtual_shards, " virtual shards, must be ", rpc::kNumVirtualShards);
+    return Wrong("has ", fixed.num_virtual_shards, " virtual shards, must be ",
+                 rpc::kNumVirtualShards);
   }
-  if (fixed.dim == 0 || fixed.dim > kMaxDim || !RowStorage_IsValid(static_cast<int>(fixed.storage)) ||
-      fixed.num_slot_values > uint64_t{kMaxSlots} * fixed.dim || fixed.name_bytes > kMaxNameBytes || fixed.zero != 0) {
-    return Wrong("claims dim ", fixed.dim, ", storage ", fixed.storage, ", ", fixed.num_slot_values, " slot values and a name of ",
-                 fixed.name_bytes, " bytes");
+  if (fixed.dim == 0 || fixed.dim > kMaxDim ||
+      !RowStorage_IsValid(static_cast<int>(fixed.storage)) ||
+      fixed.num_slot_values > uint64_t{kMaxSlots} * fixed.dim || fixed.name_bytes > kMaxNameBytes ||
+      fixed.zero != 0) {
+    return Wrong("claims dim ", fixed.dim, ", storage ", fixed.storage, ", ", fixed.num_slot_values,
+                 " slot values and a name of ", fixed.name_bytes, " bytes");
   }
   RowFileHeader header{.table = std::string(std::min<uint64_t>(fixed.name_bytes, left_), '\0'),
                        .number = fixed.number,
@@ -244,8 +268,10 @@ absl::Status RowFile::ReadWindows(const ShardHeader& shard, VisitWindow visit) {
   if (shard.window_bytes == 0) return absl::OkStatus();
   uint64_t job_epoch = 0;
   const size_t num_windows = shard.window_bytes / sizeof(WindowRecord);
-  if (num_windows == 0 || shard.window_bytes != sizeof job_epoch + num_windows * sizeof(WindowRecord)) {
-    return Wrong("has ", shard.window_bytes, " bytes of de-duplication windows in virtual shard ", shard.shard);
+  if (num_windows == 0 ||
+      shard.window_bytes != sizeof job_epoch + num_windows * sizeof(WindowRecord)) {
+    return Wrong("has ", shard.window_bytes, " bytes of de-duplication windows in virtual shard ",
+                 shard.shard);
   }
   RETURN_IF_ERROR(Read(&job_epoch, sizeof job_epoch));
   int64_t previous = -1;
@@ -254,21 +280,25 @@ absl::Status RowFile::ReadWindows(const ShardHeader& shard, VisitWindow visit) {
     RETURN_IF_ERROR(Read(&record, sizeof record));
     const PushWindow::Bits applied = AppliedOf(record);
     if (record.trainer <= previous || !PushWindow::IsWindow(record.highest, applied)) {
-      return Wrong("has a damaged de-duplication window of trainer ", record.trainer, " in virtual shard ", shard.shard);
+      return Wrong("has a damaged de-duplication window of trainer ", record.trainer,
+                   " in virtual shard ", shard.shard);
     }
     previous = record.trainer;
-    RETURN_IF_ERROR(visit(job_epoch, {shard.shard, record.trainer, record.incarnation, PushWindow(record.highest, applied)}));
+    RETURN_IF_ERROR(visit(job_epoch, {shard.shard, record.trainer, record.incarnation,
+                                      PushWindow(record.highest, applied)}));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t previous, uint64_t* rows_left,
+absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t previous,
+                                           uint64_t* rows_left,
                                            absl::FunctionRef<bool(uint32_t)> wants,
                                            absl::FunctionRef<absl::Status(const SavedRow&)> visit,
                                            VisitWindow visit_window) {
   ShardHeader shard;
   RETURN_IF_ERROR(Read(&shard, sizeof shard));
-  if (shard.shard >= rpc::kNumVirtualShards || shard.shard <= previous) return Wrong("has its shards out of order");
+  if (shard.shard >= rpc::kNumVirtualShards || shard.shard <= previous)
+    return Wrong("has its shards out of order");
   if (shard.num_rows > *rows_left) return Wrong("has more rows than its header says");
   *rows_left -= shard.num_rows;
   values_.resize(RowLayout(header.dim, header.storage, header.num_slot_values).value_bytes());
@@ -285,7 +315,8 @@ absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t 
   for (uint64_t i = 0; i < shard.num_rows; ++i) {
     RETURN_IF_ERROR(Read(&row.header, sizeof row.header));
     RETURN_IF_ERROR(Read(values_.data(), values_.size()));
-    if (row.header.id <= last_id || rpc::VirtualShard(header.number, row.header.id) != shard.shard) {
+    if (row.header.id <= last_id ||
+        rpc::VirtualShard(header.number, row.header.id) != shard.shard) {
       return Wrong("has row ", row.header.id, " out of its place");
     }
     last_id = row.header.id;
@@ -298,8 +329,10 @@ absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t 
 
 absl::Status IgnoreWindow(uint64_t, const ShardWindow&) { return absl::OkStatus(); }
 
-absl::Status ReadRows(const std::string& path, absl::FunctionRef<absl::Status(const RowFileHeader&)> begin,
-                      absl::FunctionRef<bool(uint32_t)> wants, absl::FunctionRef<absl::Status(const SavedRow&)> visit,
+absl::Status ReadRows(const std::string& path,
+                      absl::FunctionRef<absl::Status(const RowFileHeader&)> begin,
+                      absl::FunctionRef<bool(uint32_t)> wants,
+                      absl::FunctionRef<absl::Status(const SavedRow&)> visit,
                       VisitWindow visit_window) {
   RowFile file(path);
   ASSIGN_OR_RETURN(const RowFileHeader header, file.ReadHeader());

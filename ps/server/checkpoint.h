@@ -64,8 +64,10 @@ absl::Status IgnoreWindow(uint64_t job_epoch, const ShardWindow& window);
 // shards are skipped unread. Holds one row in memory at a time. FailedPrecondition names the file
 // and its defect.
 // REQUIRES: the caller has checked the file's checksum.
-absl::Status ReadRows(const std::string& path, absl::FunctionRef<absl::Status(const RowFileHeader&)> begin,
-                      absl::FunctionRef<bool(uint32_t)> wants, absl::FunctionRef<absl::Status(const SavedRow&)> visit,
+absl::Status ReadRows(const std::string& path,
+                      absl::FunctionRef<absl::Status(const RowFileHeader&)> begin,
+                      absl::FunctionRef<bool(uint32_t)> wants,
+                      absl::FunctionRef<absl::Status(const SavedRow&)> visit,
                       VisitWindow visit_window = IgnoreWindow);
 
 }  // namespace tandem::ps

@@ -13,9 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ps/wire/step.h"
 #include "ps/server/push_windows.h"
 #include "ps/wire/statistics.h"
+#include "ps/wire/step.h"
 
 namespace tandem::ps {
 
@@ -85,7 +85,8 @@ class ConsistencyController {
   //  - the windows cannot tell.
   // A push that covers other pushes (PushRequest.covered) must, in each shard, be new with all of
   // them or known with all of them.
-  absl::StatusOr<ShardSet> AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards,
+  absl::StatusOr<ShardSet> AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence,
+                                     const ShardSet& shards,
                                      const std::vector<PushName>& covered = {});
   absl::StatusOr<RoundVerdict> AdmitNorm(const Caller& caller, uint64_t step);
   // InvalidArgument if the trainer's next commit cannot be of this step.
@@ -115,18 +116,23 @@ class ConsistencyController {
   // Checks that a push can cover `covered` beside its own name.
   absl::Status CheckCovered(const PushName& own, const std::vector<PushName>& covered) const;
   // Returns the shards among `shards` in which the push was not known before.
-  absl::StatusOr<ShardSet> FreshShards(const PushName& push, uint64_t step, const ShardSet& shards) const;
+  absl::StatusOr<ShardSet> FreshShards(const PushName& push, uint64_t step,
+                                       const ShardSet& shards) const;
   // Remembers the caller's incarnation, or refuses the call.
   absl::Status NoteCaller(const char* what, const Caller& caller);
   // How many steps of one trainer may be open at a time.
-  uint64_t StepsUnderWay() const { return consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1; }
-  uint64_t OwnClock(const std::optional<Caller>& caller) const { return caller ? clock(caller->trainer) : applied(); }
+  uint64_t StepsUnderWay() const {
+    return consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1;
+  }
+  uint64_t OwnClock(const std::optional<Caller>& caller) const {
+    return caller ? clock(caller->trainer) : applied();
+  }
   // Marks the pushes of the trainer's open step as applied.
   void Apply(uint32_t trainer);
 
   ConsistencySpec consistency_;
   uint64_t loaded_ = 0;  // the step at which clocks begin
-  bool begun_ = false;  // a call for a step was admitted
+  bool begun_ = false;   // a call for a step was admitted
   std::vector<Trainer> trainers_;
   PushWindows windows_;
   StepCounts staleness_, outstanding_;

@@ -1,7 +1,7 @@
 #include "ps/server/held_pushes.h"
 
-#include "ps/wire/saturating.h"
 #include "ps/store/table.h"
+#include "ps/wire/saturating.h"
 
 namespace tandem::ps {
 
@@ -23,7 +23,8 @@ void AccumulateHeld(const StepPushes& pushes, TableWorker& worker) {
   for (const auto& push : pushes) {
     for (const TableWorkers::Share& share : push->shares[static_cast<size_t>(worker.number())]) {
       Table& table = *worker.tables().at(share.table);
-      table.Accumulate(push->slice, push->order, share.owned.ids, share.gradients, push->owner, share.owned.positions);
+      table.Accumulate(push->slice, push->order, share.owned.ids, share.gradients, push->owner,
+                       share.owned.positions);
     }
   }
 }

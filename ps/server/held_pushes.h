@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/numeric/int128.h"
-#include "ps/wire/step.h"
 #include "ps/server/table_workers.h"
+#include "ps/wire/step.h"
 
 namespace tandem::ps {
 
@@ -21,7 +21,7 @@ struct HeldPush {
   uint32_t slice = 0;
   uint64_t order = 0;  // order within the slice
   TableWorkers::Shares shares;
-  size_t num_bytes = 0;  // bytes of ids and rows
+  size_t num_bytes = 0;               // bytes of ids and rows
   std::shared_ptr<const void> owner;  // keeps the gradients alive
 };
 using StepPushes = std::vector<std::shared_ptr<const HeldPush>>;

@@ -7,7 +7,8 @@
 
 namespace tandem::ps {
 
-PushWindow::PushWindow(uint64_t highest, const Bits& applied) : highest_(highest), applied_(applied) {
+PushWindow::PushWindow(uint64_t highest, const Bits& applied)
+    : highest_(highest), applied_(applied) {
   TANDEM_CHECK(IsWindow(highest, applied)) << "window up to " << highest;
 }
 
@@ -18,8 +19,10 @@ bool PushWindow::IsWindow(uint64_t highest, const Bits& applied) {
 
 void PushWindow::Advance(uint64_t highest) {
   const uint64_t by = highest - highest_;
-  if (by < kSize) applied_ <<= by;
-  else applied_.reset();
+  if (by < kSize)
+    applied_ <<= by;
+  else
+    applied_.reset();
   highest_ = highest;
 }
 
@@ -42,7 +45,8 @@ void PushWindows::Restart(uint32_t trainer, uint32_t incarnation) {
   trainers_[trainer].incarnation = incarnation;
 }
 
-absl::StatusOr<PushWindows::Known> PushWindows::Find(uint32_t trainer, uint64_t sequence, const ShardSet& shards) const {
+absl::StatusOr<PushWindows::Known> PushWindows::Find(uint32_t trainer, uint64_t sequence,
+                                                     const ShardSet& shards) const {
   const Trainer& sender = trainers_[trainer];
   Known known;
   const auto pending = sender.pending.find(sequence);
@@ -56,8 +60,9 @@ absl::StatusOr<PushWindows::Known> PushWindows::Find(uint32_t trainer, uint64_t 
     const PushWindow& window = sender.windows[shard];
     if (!window.Reaches(sequence)) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "push ", sequence, " of trainer ", trainer, " comes too late: virtual shard ", shard, " remembers its pushes ",
-          window.highest() - PushWindow::kSize + 1, " to ", window.highest(), " only and cannot tell whether it was applied"));
+          "push ", sequence, " of trainer ", trainer, " comes too late: virtual shard ", shard,
+          " remembers its pushes ", window.highest() - PushWindow::kSize + 1, " to ",
+          window.highest(), " only and cannot tell whether it was applied"));
     }
     known.applied.set(shard, window.Contains(sequence));
   }
@@ -66,7 +71,8 @@ absl::StatusOr<PushWindows::Known> PushWindows::Find(uint32_t trainer, uint64_t 
 
 void PushWindows::Add(uint32_t trainer, uint64_t step, uint64_t sequence, const ShardSet& shards) {
   Pending& pending = trainers_[trainer].pending[sequence];
-  TANDEM_CHECK(pending.step == 0 || pending.step == step) << "push of step " << step << ", pending in step " << pending.step;
+  TANDEM_CHECK(pending.step == 0 || pending.step == step)
+      << "push of step " << step << ", pending in step " << pending.step;
   pending.step = step;
   pending.shards |= shards;
 }
@@ -88,7 +94,8 @@ void PushWindows::Fold(uint32_t trainer, uint64_t step) {
       if (!pending.shards.test(shard)) continue;
       // Skips a window that a later sequence of an earlier step has moved past this sequence. Find
       // then refuses a repetition as too old to tell.
-      if (PushWindow& window = WindowOf(of, shard); window.Reaches(sequence)) window.Insert(sequence);
+      if (PushWindow& window = WindowOf(of, shard); window.Reaches(sequence))
+        window.Insert(sequence);
     }
     if (pending.shards.any()) of.highest = std::max(of.highest, sequence);
     it = of.pending.erase(it);
@@ -110,10 +117,12 @@ std::vector<ShardWindow> PushWindows::Save() const {
 absl::Status PushWindows::Restore(const std::vector<ShardWindow>& saved) {
   for (const ShardWindow& each : saved) {
     if (each.trainer < trainers_.size()) continue;
-    return absl::FailedPreconditionError(absl::StrCat("virtual shard ", each.shard, " was saved with pushes of trainer ",
-                                                      each.trainer, ", but this job has ", trainers_.size(), " trainers"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("virtual shard ", each.shard, " was saved with pushes of trainer ",
+                     each.trainer, ", but this job has ", trainers_.size(), " trainers"));
   }
-  for (uint32_t trainer = 0; trainer < trainers_.size(); ++trainer) Restart(trainer, incarnation(trainer));
+  for (uint32_t trainer = 0; trainer < trainers_.size(); ++trainer)
+    Restart(trainer, incarnation(trainer));
   for (const ShardWindow& each : saved) {
     if (each.incarnation > incarnation(each.trainer)) Restart(each.trainer, each.incarnation);
     Trainer& trainer = trainers_[each.trainer];

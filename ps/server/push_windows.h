@@ -37,7 +37,9 @@ class PushWindow {
   // False if the sequence is so old that the window cannot tell whether it was applied.
   bool Reaches(uint64_t sequence) const { return sequence + kSize > highest_; }
   // REQUIRES: Reaches(sequence).
-  bool Contains(uint64_t sequence) const { return sequence <= highest_ && applied_.test(highest_ - sequence); }
+  bool Contains(uint64_t sequence) const {
+    return sequence <= highest_ && applied_.test(highest_ - sequence);
+  }
   // REQUIRES: Reaches(sequence).
   void Insert(uint64_t sequence);
   // Adds the sequences of `other`. The window with the higher sequence limits how far back the

@@ -44,7 +44,8 @@ class RequestCheck {
   // Returns the request of a message without large fields. Checks the header before the rest is
   // parsed.
   template <class Request>
-  absl::StatusOr<Request> Decode(rpc::Payload& message, Senders senders, size_t max_fields = kMaxFields) const {
+  absl::StatusOr<Request> Decode(rpc::Payload& message, Senders senders,
+                                 size_t max_fields = kMaxFields) const {
     Request request;
     absl::Status status = CheckHeader(message, senders);
     // Checks and uses the same copy: the sender may still write to the message's memory.
@@ -55,7 +56,8 @@ class RequestCheck {
 
   // Parses a message, or the rest of a message without its large fields. InvalidArgument if there
   // are more than `max_fields` fields, or the bytes cannot be parsed.
-  static absl::Status ParseFields(std::string_view fields, size_t max_fields, google::protobuf::Message* request);
+  static absl::Status ParseFields(std::string_view fields, size_t max_fields,
+                                  google::protobuf::Message* request);
 
  private:
   std::atomic<uint32_t> generation_{0}, shard_map_version_{0};

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/memory/buffer.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/memory/buffer.h"
 #include "ps/wire/wire_codec.h"
 
 namespace tandem::ps {
@@ -23,7 +23,8 @@ absl::Status Malformed(absl::string_view what) {
 }
 
 absl::Status NotSplit() {
-  return Malformed(absl::StrCat("not a protobuf message, or one with more than ", kMaxSmallBytes, " bytes beside its ids and rows"));
+  return Malformed(absl::StrCat("not a protobuf message, or one with more than ", kMaxSmallBytes,
+                                " bytes beside its ids and rows"));
 }
 
 template <class Message>
@@ -33,19 +34,24 @@ rpc::Payload Encode(const Message& message) {
 
 TableHost::Done ReplyEmpty(rpc::Reply reply) {
   return [reply = std::move(reply)](absl::Status status) {
-    if (status.ok()) reply(rpc::Payload(std::string()));
-    else reply(status);
+    if (status.ok())
+      reply(rpc::Payload(std::string()));
+    else
+      reply(status);
   };
 }
 
-Caller CallerOf(const RequestHeader& header) { return {header.sender().rank(), header.sender().incarnation()}; }
+Caller CallerOf(const RequestHeader& header) {
+  return {header.sender().rank(), header.sender().incarnation()};
+}
 
 CommitArgs ArgsOf(const CommitRequest& request, uint64_t step) {
   CommitArgs args;
   args.step = step;
   args.gradient_scale = request.gradient_scale();
   args.skip = request.skip();
-  for (const TableRate& rate : request.rates()) args.rates.push_back({rate.table(), rate.learning_rate()});
+  for (const TableRate& rate : request.rates())
+    args.rates.push_back({rate.table(), rate.learning_rate()});
   return args;
 }
 
@@ -54,8 +60,8 @@ absl::StatusOr<size_t> CountRows(size_t ids_bytes, uint32_t width) {
   const size_t count = ids_bytes / sizeof(uint64_t);
   if (ids_bytes % sizeof(uint64_t) != 0) return Malformed("half an id");
   if (width != 0 && count > kMaxMessageBytes / sizeof(float) / width) {
-    return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxMessageBytes,
-                                                   " bytes of rows in one message; cut it into several"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "more than ", kMaxMessageBytes, " bytes of rows in one message; cut it into several"));
   }
   return count;
 }
@@ -69,10 +75,13 @@ struct Received {
 };
 
 // REQUIRES: the header was checked.
-absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload, const std::vector<int>& bytes_fields) {
+absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload,
+                                                  const std::vector<int>& bytes_fields) {
   auto received = std::make_shared<Received>();
   received->payload = std::move(payload);
-  if (!rpc::SplitBytesFields(received->payload.Flatten(), bytes_fields, &received->split, kMaxSmallBytes)) return NotSplit();
+  if (!rpc::SplitBytesFields(received->payload.Flatten(), bytes_fields, &received->split,
+                             kMaxSmallBytes))
+    return NotSplit();
   return received;
 }
 
@@ -80,7 +89,8 @@ absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload, const s
 absl::Status CheckCommitFields(std::string_view small_fields) {
   absl::Status status;
   rpc::ForEachField(small_fields, [&status](const rpc::MessageField& field) {
-    if (field.number == PushRequest::kCommitFieldNumber) status.Update(rpc::CheckFields(field.content, kMaxFields));
+    if (field.number == PushRequest::kCommitFieldNumber)
+      status.Update(rpc::CheckFields(field.content, kMaxFields));
     return true;
   });
   return status;
@@ -97,7 +107,8 @@ size_t CountIds(const Segments& segments) {
 // `received` keeps.
 // REQUIRES: CountRowBytes was Ok, which bounds the number of ids by the message's size.
 template <class Segments>
-absl::StatusOr<const char*> ReadIds(const Segments& segments, IdsFormat format, Received& received) {
+absl::StatusOr<const char*> ReadIds(const Segments& segments, IdsFormat format,
+                                    Received& received) {
   std::string_view bytes = received.split.bytes_fields[0];
   if (format == IDS_RAW) return bytes.data();
   received.decoded_ids = Buffer::Allocate(CountIds(segments) * sizeof(uint64_t));
@@ -123,12 +134,14 @@ absl::StatusOr<std::shared_ptr<Buffer>> CopyVersions(std::string_view versions, 
 }
 
 // Closes the gaps between the written rows. Returns the bytes of the written rows.
-size_t CloseGaps(const std::vector<PullPart>& parts, const std::vector<size_t>& row_bytes, char* rows) {
+size_t CloseGaps(const std::vector<PullPart>& parts, const std::vector<size_t>& row_bytes,
+                 char* rows) {
   char* end = rows;
   for (size_t part = 0; part < parts.size(); ++part) {
     for (size_t i = 0; i < parts[part].count; ++i) {
       if (parts[part].versions[i] == 0) continue;
-      std::memmove(end, static_cast<const char*>(parts[part].rows) + i * row_bytes[part], row_bytes[part]);
+      std::memmove(end, static_cast<const char*>(parts[part].rows) + i * row_bytes[part],
+                   row_bytes[part]);
       end += row_bytes[part];
     }
   }
@@ -139,9 +152,10 @@ size_t CloseGaps(const std::vector<PullPart>& parts, const std::vector<size_t>& 
 
 void EmbeddingService::Register(rpc::Server& server) {
   const auto handle = [&](const char* method, rpc::MethodKind kind, auto member) {
-    server.Handle("tandem.EmbeddingService", method, kind, [this, member](rpc::Payload request, rpc::Reply reply) {
-      (this->*member)(std::move(request), std::move(reply));
-    });
+    server.Handle("tandem.EmbeddingService", method, kind,
+                  [this, member](rpc::Payload request, rpc::Reply reply) {
+                    (this->*member)(std::move(request), std::move(reply));
+                  });
   };
   handle("CreateTables", rpc::MethodKind::UNARY, &EmbeddingService::CreateTables);
   handle("Assign", rpc::MethodKind::UNARY, &EmbeddingService::Assign);
@@ -160,10 +174,14 @@ void EmbeddingService::Register(rpc::Server& server) {
 }
 
 template <class Segments>
-absl::StatusOr<size_t> EmbeddingService::CountRowBytes(const Segments& segments, IdsFormat ids_format, size_t ids_bytes,
-                                                       WireFormat format, std::vector<size_t>* row_bytes) const {
-  if (!IdsFormat_IsValid(ids_format)) return absl::InvalidArgumentError(absl::StrCat("unknown ids_format ", int{ids_format}));
-  if (!WireFormat_IsValid(format)) return absl::InvalidArgumentError(absl::StrCat("unknown format of rows ", int{format}));
+absl::StatusOr<size_t> EmbeddingService::CountRowBytes(const Segments& segments,
+                                                       IdsFormat ids_format, size_t ids_bytes,
+                                                       WireFormat format,
+                                                       std::vector<size_t>* row_bytes) const {
+  if (!IdsFormat_IsValid(ids_format))
+    return absl::InvalidArgumentError(absl::StrCat("unknown ids_format ", int{ids_format}));
+  if (!WireFormat_IsValid(format))
+    return absl::InvalidArgumentError(absl::StrCat("unknown format of rows ", int{format}));
   row_bytes->reserve(static_cast<size_t>(segments.size()));
   const size_t id_bytes = ids_format == IDS_RAW ? sizeof(uint64_t) : 1;  // the least bytes of an id
   size_t ids_left = ids_bytes / id_bytes, ids = 0, total = 0;
@@ -177,8 +195,9 @@ absl::StatusOr<size_t> EmbeddingService::CountRowBytes(const Segments& segments,
     ids += segment.count();
     total += segment.count() * row_bytes->back();
     if (std::max(ids * sizeof(uint64_t), total) > kMaxMessageBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxMessageBytes,
-                                                     " bytes of ids or of rows in one message; cut it into several"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("more than ", kMaxMessageBytes,
+                       " bytes of ids or of rows in one message; cut it into several"));
     }
   }
   if (ids_format == IDS_RAW && (ids_left != 0 || ids_bytes % sizeof(uint64_t) != 0)) {
@@ -203,12 +222,16 @@ absl::Status EmbeddingService::StartAssign(rpc::Payload& payload, const rpc::Rep
   ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {14, 15}));
   AssignRequest request;
   RETURN_IF_ERROR(RequestCheck::ParseFields(received->split.small_fields, kMaxFields, &request));
-  const std::string_view ids = received->split.bytes_fields[0], values = received->split.bytes_fields[1];
-  if (Crc32c(Crc32c(0, ids.data(), ids.size()), values.data(), values.size()) != request.payload_crc32c()) {
-    return absl::InvalidArgumentError("payload checksum of an assignment is wrong: damaged on its way");
+  const std::string_view ids = received->split.bytes_fields[0],
+                         values = received->split.bytes_fields[1];
+  if (Crc32c(Crc32c(0, ids.data(), ids.size()), values.data(), values.size()) !=
+      request.payload_crc32c()) {
+    return absl::InvalidArgumentError(
+        "payload checksum of an assignment is wrong: damaged on its way");
   }
   ASSIGN_OR_RETURN(const size_t count, CountRows(ids.size(), request.width()));
-  if (values.size() != count * request.width() * sizeof(float)) return Malformed("values are not as many as ids and width say");
+  if (values.size() != count * request.width() * sizeof(float))
+    return Malformed("values are not as many as ids and width say");
   host_.Assign(request.table(), ids.data(), count, values.data(), request.width(),
                [received, reply](absl::Status status) { ReplyEmpty(reply)(std::move(status)); });
   return absl::OkStatus();
@@ -227,8 +250,8 @@ absl::Status EmbeddingService::StartRead(rpc::Payload& payload, const rpc::Reply
   RETURN_IF_ERROR(host_.CheckWidth(request.table(), request.width()));
   ASSIGN_OR_RETURN(const size_t count, CountRows(ids.size(), request.width()));
   auto values = Buffer::Allocate(count * request.width() * sizeof(float));
-  host_.Read(request.table(), ids.data(), count, static_cast<float*>(values->data()), request.width(),
-             [values, reply](absl::Status status) {
+  host_.Read(request.table(), ids.data(), count, static_cast<float*>(values->data()),
+             request.width(), [values, reply](absl::Status status) {
                if (!status.ok()) return reply(status);
                rpc::Payload message = Encode(ReadReply());
                rpc::AppendBytesField(message, 15, values->data(), values->num_bytes(), values);
@@ -248,20 +271,24 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
   RETURN_IF_ERROR(RequestCheck::ParseFields(received->split.small_fields, kMaxFields, &request));
   const WireFormat format = request.rows_format();
   std::vector<size_t> row_bytes;
-  ASSIGN_OR_RETURN(const size_t total, CountRowBytes(request.segments(), request.ids_format(),
-                                                     received->split.bytes_fields[0].size(), format, &row_bytes));
-  ASSIGN_OR_RETURN(const char* next_ids, ReadIds(request.segments(), request.ids_format(), *received));
+  ASSIGN_OR_RETURN(const size_t total,
+                   CountRowBytes(request.segments(), request.ids_format(),
+                                 received->split.bytes_fields[0].size(), format, &row_bytes));
+  ASSIGN_OR_RETURN(const char* next_ids,
+                   ReadIds(request.segments(), request.ids_format(), *received));
   ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> versions,
                    CopyVersions(received->split.bytes_fields[1], CountIds(request.segments())));
   auto rows = reply.Allocate(total);
   std::vector<PullPart> parts;
   parts.reserve(row_bytes.size());
   char* next_rows = static_cast<char*>(rows->data());
-  uint32_t* next_versions = versions == nullptr ? nullptr : static_cast<uint32_t*>(versions->data());
+  uint32_t* next_versions =
+      versions == nullptr ? nullptr : static_cast<uint32_t*>(versions->data());
   for (int i = 0; i < request.segments_size(); ++i) {
     const Segment& segment = request.segments(i);
     const size_t count = segment.count();
-    parts.push_back({segment.table(), count, next_ids, next_rows, next_versions, segment.read_bound(), format});
+    parts.push_back(
+        {segment.table(), count, next_ids, next_rows, next_versions, segment.read_bound(), format});
     if (versions != nullptr) next_versions += count;
     next_ids += count * sizeof(uint64_t);
     next_rows += count * row_bytes[static_cast<size_t>(i)];
@@ -270,7 +297,8 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
   if (request.header().sender().role() == TRAINER) caller = CallerOf(request.header());
   host_.Pull(
       caller, request.step(), request.create(), parts,
-      [reply, rows, versions, parts, row_bytes, version = check_.shard_map_version()](absl::Status status) {
+      [reply, rows, versions, parts, row_bytes,
+       version = check_.shard_map_version()](absl::Status status) {
         if (!status.ok()) return reply(status);
         PullReply small;
         small.set_shard_map_version(version);
@@ -295,20 +323,25 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
   RETURN_IF_ERROR(check_.CheckHeader(payload, Senders::TRAINERS));
   const auto received = std::make_shared<Received>();
   received->payload = std::move(payload);
-  if (!rpc::SplitBytesFields(received->payload, {14}, 15, &received->split, &received->gradients, kMaxSmallBytes)) return NotSplit();
+  if (!rpc::SplitBytesFields(received->payload, {14}, 15, &received->split, &received->gradients,
+                             kMaxSmallBytes))
+    return NotSplit();
   PushRequest request;
   RETURN_IF_ERROR(CheckCommitFields(received->split.small_fields));
   RETURN_IF_ERROR(RequestCheck::ParseFields(received->split.small_fields, kMaxFields, &request));
   const std::string_view ids = received->split.bytes_fields[0];
   std::vector<std::string_view> payload_pieces{ids};
-  payload_pieces.insert(payload_pieces.end(), received->gradients.begin(), received->gradients.end());
+  payload_pieces.insert(payload_pieces.end(), received->gradients.begin(),
+                        received->gradients.end());
   RETURN_IF_ERROR(CheckPayload(request, payload_pieces));
   const WireFormat format = request.gradients_format();
   std::vector<size_t> row_bytes;
-  ASSIGN_OR_RETURN(const size_t total,
-                   CountRowBytes(request.segments(), request.ids_format(), ids.size(), format, &row_bytes));
-  if (total != TotalBytes(received->gradients)) return Malformed("gradients are not as long as segments say");
-  ASSIGN_OR_RETURN(const char* next_ids, ReadIds(request.segments(), request.ids_format(), *received));
+  ASSIGN_OR_RETURN(const size_t total, CountRowBytes(request.segments(), request.ids_format(),
+                                                     ids.size(), format, &row_bytes));
+  if (total != TotalBytes(received->gradients))
+    return Malformed("gradients are not as long as segments say");
+  ASSIGN_OR_RETURN(const char* next_ids,
+                   ReadIds(request.segments(), request.ids_format(), *received));
   std::vector<PushPart> parts;
   parts.reserve(row_bytes.size());
   PieceReader gradients(received->gradients);
@@ -319,11 +352,14 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
     next_ids += count * sizeof(uint64_t);
   }
   const Caller caller = CallerOf(request.header());
-  PushPlace place{caller.trainer, request.step(), request.slice(), request.sequence(), caller.incarnation};
-  for (const CoveredPush& push : request.covered()) place.covered.push_back({push.trainer(), push.incarnation(), push.sequence()});
+  PushPlace place{caller.trainer, request.step(), request.slice(), request.sequence(),
+                  caller.incarnation};
+  for (const CoveredPush& push : request.covered())
+    place.covered.push_back({push.trainer(), push.incarnation(), push.sequence()});
   if (request.has_commit()) {
     const CommitArgs args = ArgsOf(request.commit(), request.step());
-    host_.AccumulateAndCommit(place, parts, received, args, ReplyEmpty(reply), request.header().trace_id());
+    host_.AccumulateAndCommit(place, parts, received, args, ReplyEmpty(reply),
+                              request.header().trace_id());
   } else {
     host_.Accumulate(place, parts, received, ReplyEmpty(reply), request.header().trace_id());
   }
@@ -356,7 +392,8 @@ void EmbeddingService::GradientNorm(rpc::Payload payload, rpc::Reply reply) {
 void EmbeddingService::Commit(rpc::Payload payload, rpc::Reply reply) {
   const auto request = check_.Decode<CommitRequest>(payload, Senders::TRAINERS);
   if (!request.ok()) return reply(request.status());
-  host_.Commit(CallerOf(request->header()), ArgsOf(*request, request->step()), ReplyEmpty(std::move(reply)), request->header().trace_id());
+  host_.Commit(CallerOf(request->header()), ArgsOf(*request, request->step()),
+               ReplyEmpty(std::move(reply)), request->header().trace_id());
 }
 
 void EmbeddingService::Hash(rpc::Payload payload, rpc::Reply reply) {
@@ -384,7 +421,8 @@ void EmbeddingService::Statistics(rpc::Payload payload, rpc::Reply reply) {
 void EmbeddingService::Save(rpc::Payload payload, rpc::Reply reply) {
   const auto request = check_.Decode<SaveRequest>(payload, Senders::TRAINERS);
   if (!request.ok()) return reply(request.status());
-  if (absl::Status status = folders_.CheckSave(request->folder()); !status.ok()) return reply(status);
+  if (absl::Status status = folders_.CheckSave(request->folder()); !status.ok())
+    return reply(status);
   host_.Save(
       request->step(), request->folder(), request->header().job_epoch(),
       [reply = std::move(reply)](const absl::StatusOr<std::vector<SavedFile>>& files) {
@@ -405,7 +443,8 @@ void EmbeddingService::TakeTrace(rpc::Payload payload, rpc::Reply reply) {
 void EmbeddingService::Load(rpc::Payload payload, rpc::Reply reply) {
   const auto request = check_.Decode<LoadRequest>(payload, Senders::TRAINERS, kMaxLoadFields);
   if (!request.ok()) return reply(request.status());
-  if (absl::Status status = folders_.CheckLoad(request->folder()); !status.ok()) return reply(status);
+  if (absl::Status status = folders_.CheckLoad(request->folder()); !status.ok())
+    return reply(status);
   host_.Load({.step = request->step(),
               .folder = request->folder(),
               .files = {request->files().begin(), request->files().end()},

@@ -12,10 +12,10 @@
 
 #include "proto/embedding.pb.h"
 #include "ps/server/allowed_folders.h"
-#include "ps/wire/message_limits.h"
 #include "ps/server/pooled_calls.h"
 #include "ps/server/request_check.h"
 #include "ps/server/table_host.h"
+#include "ps/wire/message_limits.h"
 #include "rpc/master/shard_map.h"
 #include "rpc/payload.h"
 #include "rpc/server.h"
@@ -28,7 +28,9 @@ class EmbeddingService {
   // before it can join a job.
   explicit EmbeddingService(TableHost& host) : host_(host), pooled_(host, check_) {}
   // Serves all virtual shards, open from the start.
-  EmbeddingService(TableHost& host, uint64_t job_epoch, uint32_t generation, uint32_t shard_map_version) : EmbeddingService(host) {
+  EmbeddingService(TableHost& host, uint64_t job_epoch, uint32_t generation,
+                   uint32_t shard_map_version)
+      : EmbeddingService(host) {
     check_.Open(job_epoch, generation, shard_map_version);
   }
 
@@ -71,7 +73,8 @@ class EmbeddingService {
   // each segment. InvalidArgument if `ids_bytes` does not match the segments' counts, as far as can
   // be told without reading ids. InvalidArgument also if ids or rows are too many.
   template <class Segments>
-  absl::StatusOr<size_t> CountRowBytes(const Segments& segments, IdsFormat ids_format, size_t ids_bytes, WireFormat format,
+  absl::StatusOr<size_t> CountRowBytes(const Segments& segments, IdsFormat ids_format,
+                                       size_t ids_bytes, WireFormat format,
                                        std::vector<size_t>* row_bytes) const;
 
   TableHost& host_;

@@ -17,16 +17,18 @@ namespace tandem::ps {
 
 // Writes one file for each table that has committed rows and is not dense (ps/server/checkpoint.h).
 // The first table's file, with or without rows, gets the windows of the shards that `owns` accepts.
-absl::StatusOr<std::vector<SavedFile>> SaveTables(const TableMap& tables, const SavedWindows& windows, const std::string& folder,
+absl::StatusOr<std::vector<SavedFile>> SaveTables(const TableMap& tables,
+                                                  const SavedWindows& windows,
+                                                  const std::string& folder,
                                                   absl::FunctionRef<bool(uint32_t)> owns);
 
 // The arguments of a load.
 struct LoadArgs {
-  uint64_t step = 0;                // the step after which the rows were saved
-  std::string folder;               // absolute
-  std::vector<std::string> files;   // names in `folder`
-  std::vector<ShardRange> shards;   // rows of other virtual shards are left out
-  uint64_t job_epoch = 0;           // windows that another job saved are left out
+  uint64_t step = 0;               // the step after which the rows were saved
+  std::string folder;              // absolute
+  std::vector<std::string> files;  // names in `folder`
+  std::vector<ShardRange> shards;  // rows of other virtual shards are left out
+  uint64_t job_epoch = 0;          // windows that another job saved are left out
 };
 // The result of a load.
 struct LoadedTables {
@@ -43,6 +45,7 @@ absl::Status CheckLoadArgs(const LoadArgs& args);
 //  - its table has another name, dim, storage or number of slot values;
 //  - it has a row of a later step, or a row that another file has too.
 // REQUIRES: CheckLoadArgs(args).ok().
-absl::StatusOr<LoadedTables> LoadTables(const TableMap& tables, const LoadArgs& args, absl::FunctionRef<bool(uint32_t)> owns);
+absl::StatusOr<LoadedTables> LoadTables(const TableMap& tables, const LoadArgs& args,
+                                        absl::FunctionRef<bool(uint32_t)> owns);
 
 }  // namespace tandem::ps

@@ -22,12 +22,12 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/trace/trace.h"
-#include "ps/wire/step.h"
-#include "ps/server/held_pushes.h"
 #include "ps/server/consistency_controller.h"
+#include "ps/server/held_pushes.h"
 #include "ps/server/table_files.h"
 #include "ps/server/table_specs.h"
 #include "ps/server/table_workers.h"
+#include "ps/wire/step.h"
 #include "ps/wire/value_guard.h"
 
 namespace tandem::ps {
@@ -36,8 +36,8 @@ namespace tandem::ps {
 struct PullPart {
   uint32_t table = 0;
   size_t count = 0;
-  const void* ids = nullptr;  // u64[count]; read before the call returns
-  void* rows = nullptr;       // [count, dim]; written before the callback
+  const void* ids = nullptr;     // u64[count]; read before the call returns
+  void* rows = nullptr;          // [count, dim]; written before the callback
   uint32_t* versions = nullptr;  // like PullSegment's; read and written before the callback
   uint32_t read_bound = 0;
   WireFormat format = WIRE_F32;  // format of the rows
@@ -103,26 +103,28 @@ class TableHost {
 
   // Like Client::Assign and Client::Read. `ids` u64[count] are read before the call returns.
   // `values` [count, width] are used until the callback.
-  void Assign(uint32_t table, const void* ids, size_t count, const void* values, size_t width, Done done);
+  void Assign(uint32_t table, const void* ids, size_t count, const void* values, size_t width,
+              Done done);
   void Read(uint32_t table, const void* ids, size_t count, float* values, size_t width, Done done);
 
   // For a call with a trace_id, tracer() has every worker's share of the work when the call is
   // answered. A norm or commit of BSP runs once for all trainers, and has the last trace_id given.
   // A caller that is no trainer passes nullopt.
-  void Pull(const std::optional<Caller>& caller, uint64_t step, bool create, const std::vector<PullPart>& parts, Done done,
-            uint64_t trace_id = 0);
+  void Pull(const std::optional<Caller>& caller, uint64_t step, bool create,
+            const std::vector<PullPart>& parts, Done done, uint64_t trace_id = 0);
   // Adds a push. `owner` keeps the gradients alive. A repeated push is answered and counts once. If
   // a repetition brings ids of virtual shards that the push did not have, these ids count. The ids
   // of a shard must be those of the first time.
-  void Accumulate(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner, Done done,
-                  uint64_t trace_id = 0);
+  void Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
+                  std::shared_ptr<const void> owner, Done done, uint64_t trace_id = 0);
   // Accumulate and Commit together. A refused push commits nothing. A push is also refused if its
   // commit could not follow, by its step or its rates. If another trainer's commit contradicts this
   // commit (BSP), the push stays.
-  void AccumulateAndCommit(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner,
-                           const CommitArgs& args, Done done, uint64_t trace_id = 0);
-  void GradientNorm(const Caller& caller, uint64_t step, std::function<void(absl::StatusOr<absl::uint128>)> done,
-                    uint64_t trace_id = 0);
+  void AccumulateAndCommit(const PushPlace& place, const std::vector<PushPart>& parts,
+                           std::shared_ptr<const void> owner, const CommitArgs& args, Done done,
+                           uint64_t trace_id = 0);
+  void GradientNorm(const Caller& caller, uint64_t step,
+                    std::function<void(absl::StatusOr<absl::uint128>)> done, uint64_t trace_id = 0);
   void Commit(const Caller& caller, const CommitArgs& args, Done done, uint64_t trace_id = 0);
   void Hash(std::function<void(absl::StatusOr<HashResult>)> done);
   void Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> done);
@@ -130,7 +132,8 @@ class TableHost {
   // nothing else meanwhile. Also saves the windows of pushes, for servers that load them in the
   // same job. Epoch 0 means no job, without windows.
   void Save(uint64_t step, const std::string& folder, uint64_t job_epoch,
-            std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done, uint64_t trace_id = 0);
+            std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done,
+            uint64_t trace_id = 0);
   // Replaces the tables' contents by saved rows and makes args.step the last applied step. Workers
   // first read into new tables. These replace the old tables once all workers have found the files
   // in order. InvalidArgument or FailedPrecondition like CheckLoadArgs, LoadTables and
@@ -171,35 +174,43 @@ class TableHost {
   // `touched`.
   absl::Status CheckOwned(const ShardSet& touched, const TableWorkers::Shares& shares) const;
   // Returns each worker's share of rows to assign or read.
-  absl::StatusOr<TableWorkers::Shares> SharesOf(uint32_t table, const void* ids, size_t count, size_t width) const;
+  absl::StatusOr<TableWorkers::Shares> SharesOf(uint32_t table, const void* ids, size_t count,
+                                                size_t width) const;
   // Assigns rows that every worker has checked.
   // REQUIRES: no row differs.
-  absl::Status AssignChecked(TableWorkers::Shares shares, const void* values, size_t width, Done done);
-  absl::Status CheckTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status AssignChecked(TableWorkers::Shares shares, const void* values, size_t width,
+                             Done done);
+  absl::Status CheckTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Takes a push, unless it is refused. `commit`, if not null, is to follow the push. Returns true
   // if the push is finished for now, false if `done` runs when workers have added the push.
-  absl::StatusOr<bool> Take(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner,
-                            const CommitArgs* commit, const Done& done, uint64_t trace_id, TableWorkers::Posted* posted);
-  void PostPull(ParkedPull pull, TableWorkers::Posted* posted = nullptr) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<bool> Take(const PushPlace& place, const std::vector<PushPart>& parts,
+                            std::shared_ptr<const void> owner, const CommitArgs* commit,
+                            const Done& done, uint64_t trace_id, TableWorkers::Posted* posted);
+  void PostPull(ParkedPull pull, TableWorkers::Posted* posted = nullptr)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Parks a pull. ResourceExhausted if its trainer has kMaxParkedPulls parked pulls.
   absl::Status Park(ParkedPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Posts the parked pulls that need not wait any longer.
   void PostParkedPulls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns OutOfRange for a push whose gradient of `id` is not finite in a table that rejects such
   // gradients. The error names row, trainer and step.
-  absl::Status Reject(const TableSpec& spec, uint64_t id, const PushPlace& place, const ShardSet& shards)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Reject(const TableSpec& spec, uint64_t id, const PushPlace& place,
+                      const ShardSet& shards) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostNorm(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PostCommit(const CommitArgs& args, Callbacks* later, TableWorkers::Posted* posted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Norm and commit of one trainer alone.
-  void PostNormOf(uint32_t trainer, uint64_t step, NormDone done, uint64_t trace_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id, TableWorkers::Posted* posted)
+  void PostCommit(const CommitArgs& args, Callbacks* later, TableWorkers::Posted* posted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Norm and commit of one trainer alone.
+  void PostNormOf(uint32_t trainer, uint64_t step, NormDone done, uint64_t trace_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id,
+                    TableWorkers::Posted* posted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns Ok if every worker's CommitPending was Ok. Otherwise the host fails, because its rows
   // are of two steps.
   absl::Status FinishCommit(const std::vector<absl::Status>& results);
   void FinishNorm(uint64_t step, absl::uint128 norm);
-  void FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<LoadedTables>>> loaded, const Done& done);
+  void FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<LoadedTables>>> loaded,
+                  const Done& done);
 
   ShardSet owned_ = ShardSet().set();
   uint32_t shard_map_version_ = 0;
@@ -215,7 +226,7 @@ class TableHost {
   size_t pending_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of the open step's pushes
   std::vector<Done> waiting_commits_ ABSL_GUARDED_BY(mutex_);
   std::vector<WaitingNorm> waiting_norms_ ABSL_GUARDED_BY(mutex_);
-  bool norm_posted_ ABSL_GUARDED_BY(mutex_) = false;  // the open step's norm was posted
+  bool norm_posted_ ABSL_GUARDED_BY(mutex_) = false;           // the open step's norm was posted
   std::optional<absl::uint128> norm_ ABSL_GUARDED_BY(mutex_);  // the open step's norm, once known
   // The last trace_id given in the open step, for the norm and for the commit.
   uint64_t norm_trace_id_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -54,7 +54,9 @@ void TableWorker::Run() {
     Mailbox tasks;
     {
       absl::MutexLock lock(&mutex_);
-      auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !running_ && (woken_ || (stopping_ && num_quiet_ == 0)); };
+      auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+        return !running_ && (woken_ || (stopping_ && num_quiet_ == 0));
+      };
       mutex_.Await(absl::Condition(&ready));
       if (mailbox_.empty()) return;  // a woken worker has tasks, so this is the end
       running_ = true;

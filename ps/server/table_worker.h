@@ -21,7 +21,8 @@ using TableMap = std::map<uint32_t, std::unique_ptr<Table>>;  // by number
 
 class TableWorker {
  public:
-  TableWorker(int number, int num_workers) : number_(number), num_workers_(num_workers), thread_([this] { Run(); }) {}
+  TableWorker(int number, int num_workers)
+      : number_(number), num_workers_(num_workers), thread_([this] { Run(); }) {}
   // Runs the tasks in the mailbox, waits for each RunPosted that is still due, then ends.
   ~TableWorker();
   TableWorker(const TableWorker&) = delete;
@@ -35,7 +36,9 @@ class TableWorker {
 
   int number() const { return number_; }
   // True if this worker has the rows of virtual shard `shard`.
-  bool Owns(uint32_t shard) const { return shard % static_cast<uint32_t>(num_workers_) == static_cast<uint32_t>(number_); }
+  bool Owns(uint32_t shard) const {
+    return shard % static_cast<uint32_t>(num_workers_) == static_cast<uint32_t>(number_);
+  }
   TableMap& tables() { return tables_; }
 
  private:

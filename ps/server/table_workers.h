@@ -12,9 +12,9 @@
 
 #include "absl/status/status.h"
 #include "kernels/trace/trace.h"
-#include "ps/wire/router.h"
-#include "ps/store/shared_sums.h"
 #include "ps/server/table_worker.h"
+#include "ps/store/shared_sums.h"
+#include "ps/wire/router.h"
 #include "ps/wire/wire_rows.h"
 #include "rpc/role_trace.h"
 
@@ -29,8 +29,8 @@ class TableWorkers {
     // Rows of the whole segment, in `format`; owned.positions index them.
     void* rows = nullptr;
     WireFormat format = WIRE_F32;
-    WireRows gradients = {};          // gradients of the whole segment
-    uint32_t* versions = nullptr;     // versions of the whole segment; null: every row is pulled
+    WireRows gradients = {};       // gradients of the whole segment
+    uint32_t* versions = nullptr;  // versions of the whole segment; null: every row is pulled
     uint32_t read_bound = 0;
     // For each id of the whole segment: the index of its gradient in `gradients`. Null: the
     // gradient at the id's place. Ids may repeat if not null.
@@ -63,28 +63,30 @@ class TableWorkers {
   // Checks one segment's ids (InvalidArgument) and adds each worker's share, with the other members
   // of `values`. Adds the virtual shards of the ids to `touched`.
   // REQUIRES: shares->size() == size().
-  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, const Share& values, Shares* shares,
-                         ShardSet* touched) const;
+  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, const Share& values,
+                         Shares* shares, ShardSet* touched) const;
   // Splits a pooled pull: sums[row_of[i]] += weights[i] * row(ids[i]). `row_of` is ascending.
   // Arrays must outlive the task.
-  absl::Status AddSums(const TableSpec& spec, const void* ids, size_t count, const uint32_t* row_of, const void* weights, float* sums,
-                       Shares* shares, ShardSet* touched) const;
+  absl::Status AddSums(const TableSpec& spec, const void* ids, size_t count, const uint32_t* row_of,
+                       const void* weights, float* sums, Shares* shares, ShardSet* touched) const;
   // Removes the ids of all other virtual shards from `shares`.
   static void KeepShards(const ShardSet& kept, Shares* shares);
   // Runs `task` on every worker (PostToAll) or on workers with a share (PostToOwners), then `then`
   // on the last worker to finish. Each worker records `span` if `span` has a trace_id. With
   // `posted`, one worker is not woken.
-  void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span = {}, Posted* posted = nullptr);
-  void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then,
-                    const Span& span, Posted* posted = nullptr);
+  void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then,
+                 const Span& span = {}, Posted* posted = nullptr);
+  void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task,
+                    std::function<void()> then, const Span& span, Posted* posted = nullptr);
 
   Tracer& tracer() { return tracer_; }
 
  private:
-  absl::StatusOr<std::vector<OwnedIds>> Split(const TableSpec& spec, const void* ids, size_t count, ShardSet* touched,
-                                              bool distinct) const;
+  absl::StatusOr<std::vector<OwnedIds>> Split(const TableSpec& spec, const void* ids, size_t count,
+                                              ShardSet* touched, bool distinct) const;
   TraceSpan SpanOf(const TableWorker& worker, const Span& span) {
-    return TraceSpan(span.trace_id == 0 ? nullptr : &tracer_, span, trace_rows_[static_cast<size_t>(worker.number())]);
+    return TraceSpan(span.trace_id == 0 ? nullptr : &tracer_, span,
+                     trace_rows_[static_cast<size_t>(worker.number())]);
   }
   // Leaves the first worker that is posted to asleep, if `posted` is not null.
   static void Post(TableWorker& worker, std::function<void()> task, Posted* posted);

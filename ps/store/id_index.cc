@@ -4,7 +4,8 @@
 
 namespace tandem::ps {
 
-IdIndex::IdIndex(uint64_t salt, uint64_t max_of_line) : salt_(salt), max_of_line_(max_of_line), columns_(kNumColumns) {
+IdIndex::IdIndex(uint64_t salt, uint64_t max_of_line)
+    : salt_(salt), max_of_line_(max_of_line), columns_(kNumColumns) {
   TANDEM_CHECK(max_of_line >= 1 && max_of_line <= 7) << max_of_line;
   EnsureLines(1);
 }
@@ -48,7 +49,8 @@ uint64_t IdIndex::BitsOf(uint64_t column, uint64_t home_line, uint64_t slot) con
   const uint64_t below_rest = PlaceAndDistanceBits(num_lines);
   // The least place whose product with num_lines is not below this product. The next place is
   // beyond what the rest of the hash tells apart.
-  const unsigned __int128 product = static_cast<unsigned __int128>(home_line) << 64 | (slot >> below_rest << below_rest);
+  const unsigned __int128 product =
+      static_cast<unsigned __int128>(home_line) << 64 | (slot >> below_rest << below_rest);
   const uint64_t step = uint64_t{num_lines} << kColumnBits;
   return static_cast<uint64_t>((product + (step - 1)) / step) << kColumnBits | column;
 }

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/memory/growing_memory.h"
 #include "kernels/base/random.h"
 #include "kernels/cpu/vector/vectorise.h"
+#include "kernels/memory/growing_memory.h"
 
 #ifdef TANDEM_VECTOR_COPIES
 #include <immintrin.h>
@@ -44,10 +44,14 @@ class IdIndex {
   // All numbers are below end(). Columns have similar sizes. So few numbers below end() are unused
   // once there are some thousand ids.
   uint64_t end() const { return num_layers_ * kNumColumns; }
-  bool IsUsed(uint64_t number) const { return number >> kColumnBits < columns_[number % kNumColumns].num_ids; }
+  bool IsUsed(uint64_t number) const {
+    return number >> kColumnBits < columns_[number % kNumColumns].num_ids;
+  }
 
   // Returns the id's number, or kNone if the id is absent.
-  uint64_t Find(uint64_t id) const { return FindHashed<kernels::InstructionSet::BASELINE>({Hash(salt_, id)}, 0); }
+  uint64_t Find(uint64_t id) const {
+    return FindHashed<kernels::InstructionSet::BASELINE>({Hash(salt_, id)}, 0);
+  }
   // Inserts a new id and returns its number.
   // REQUIRES: id != 0; the id is absent.
   uint64_t Insert(uint64_t id);
@@ -81,7 +85,8 @@ class IdIndex {
     template <kernels::InstructionSet kSet>
     uint64_t PlaceOf(uint64_t key, uint64_t limit) const {
 #ifdef TANDEM_VECTOR_COPIES
-      if constexpr (kSet == kernels::InstructionSet::AVX512) return PlaceOfAvx512(slots, key, limit);
+      if constexpr (kSet == kernels::InstructionSet::AVX512)
+        return PlaceOfAvx512(slots, key, limit);
 #endif
       uint64_t found = 0;
       for (const uint64_t slot : slots) found |= (slot ^ key) < limit ? slot ^ key : 0;
@@ -91,14 +96,16 @@ class IdIndex {
 
    private:
 #ifdef TANDEM_VECTOR_COPIES
-    __attribute__((target("avx512f"))) static uint64_t PlaceOfAvx512(const uint64_t* slots, uint64_t key, uint64_t limit) {
+    __attribute__((target("avx512f"))) static uint64_t PlaceOfAvx512(const uint64_t* slots,
+                                                                     uint64_t key, uint64_t limit) {
       typedef uint64_t Slots __attribute__((vector_size(kCacheLine)));
       Slots below;
       std::memcpy(&below, slots, sizeof(below));
       below ^= key;
-      const __mmask8 found =
-          _mm512_cmplt_epu64_mask(reinterpret_cast<__m512i>(below), _mm512_set1_epi64(static_cast<int64_t>(limit)));
-      return reinterpret_cast<Slots>(_mm512_maskz_compress_epi64(found, reinterpret_cast<__m512i>(below)))[0];
+      const __mmask8 found = _mm512_cmplt_epu64_mask(
+          reinterpret_cast<__m512i>(below), _mm512_set1_epi64(static_cast<int64_t>(limit)));
+      return reinterpret_cast<Slots>(
+          _mm512_maskz_compress_epi64(found, reinterpret_cast<__m512i>(below)))[0];
     }
 #endif
   };
@@ -127,7 +134,9 @@ class IdIndex {
     uint32_t place;
   };
 
-  static uint64_t Hash(uint64_t salt, uint64_t id) { return std::rotl(Fmix64(id ^ salt), 2 * kColumnBits); }
+  static uint64_t Hash(uint64_t salt, uint64_t id) {
+    return std::rotl(Fmix64(id ^ salt), 2 * kColumnBits);
+  }
   // Bits that a slot spends on place and distance in a column of `num_lines` lines.
   static uint64_t PlaceAndDistanceBits(uint32_t num_lines) {
     // The places of a column are multiples of 1,024. So the products of hashes that share a line
@@ -138,19 +147,24 @@ class IdIndex {
   // Does the same for a vector of numbers. Or-ing a number below 2^52 into the fraction of the
   // double 2^52, and subtracting 2^52, gives the number as a double. The exponent of this double is
   // the position of the highest bit.
-  __attribute__((always_inline)) static inline void PlaceAndDistanceBits(const Numbers& num_lines, Numbers& bits) {
+  __attribute__((always_inline)) static inline void PlaceAndDistanceBits(const Numbers& num_lines,
+                                                                         Numbers& bits) {
     typedef double Doubles __attribute__((vector_size(sizeof(Numbers))));
     constexpr int kFractionBits = 52, kBias = 1023;
     constexpr double kOne = uint64_t{1} << kFractionBits;
     const Numbers sum = num_lines | std::bit_cast<uint64_t>(kOne);
-    bits = (reinterpret_cast<Numbers>(reinterpret_cast<Doubles>(sum) - kOne) >> kFractionBits) + (kColumnBits - kBias);
+    bits = (reinterpret_cast<Numbers>(reinterpret_cast<Doubles>(sum) - kOne) >> kFractionBits) +
+           (kColumnBits - kBias);
   }
   // Computes the line, and the rest of the hash, in place above the lowest `bits` bits. Works for a
   // number or a vector of numbers; 32-bit halves serve vectors.
   template <class Number>
-  __attribute__((always_inline)) static inline void Divide(const Number& place, const Number& num_lines, const Number& bits,
-                                                           Number& line, Number& key) {
-    const Number low = (place & uint64_t{0xffffffff}) * num_lines, high = (place >> 32) * num_lines + (low >> 32);
+  __attribute__((always_inline)) static inline void Divide(const Number& place,
+                                                           const Number& num_lines,
+                                                           const Number& bits, Number& line,
+                                                           Number& key) {
+    const Number low = (place & uint64_t{0xffffffff}) * num_lines,
+                 high = (place >> 32) * num_lines + (low >> 32);
     line = high >> 32;
     key = (high << 32 | (low & uint64_t{0xffffffff})) >> bits << bits;
   }
@@ -163,7 +177,8 @@ class IdIndex {
   // Puts the lines with one number of all columns together, rotated by line number. Without
   // rotation a column would sit in one set of a cache.
   template <class Number>
-  __attribute__((always_inline)) static inline void NumberLine(const Number& column, const Number& line, Number& number) {
+  __attribute__((always_inline)) static inline void NumberLine(const Number& column,
+                                                               const Number& line, Number& number) {
     number = line << kColumnBits | ((column + 37 * line) & (kNumColumns - 1));
   }
   static uint64_t LineNumber(uint64_t column, uint64_t line) {
@@ -171,8 +186,12 @@ class IdIndex {
     NumberLine(column, line, number);
     return number;
   }
-  Line& LineNumbered(uint64_t number) const { return reinterpret_cast<Line*>(lines_.data())[number]; }
-  Line& LineAt(uint64_t column, uint64_t line) const { return LineNumbered(LineNumber(column, line)); }
+  Line& LineNumbered(uint64_t number) const {
+    return reinterpret_cast<Line*>(lines_.data())[number];
+  }
+  Line& LineAt(uint64_t column, uint64_t line) const {
+    return LineNumbered(LineNumber(column, line));
+  }
 
   // Like Find, but starts `distance` lines past the home line.
   // REQUIRES: the id is not stored nearer.
@@ -203,7 +222,8 @@ class IdIndex::Batch {
  private:
   friend class IdIndex;
   size_t count_ = 0;
-  uint64_t hashes_[kSize], num_lines_[kSize], home_lines_[kSize], line_numbers_[kSize], keys_[kSize], limits_[kSize];
+  uint64_t hashes_[kSize], num_lines_[kSize], home_lines_[kSize], line_numbers_[kSize],
+      keys_[kSize], limits_[kSize];
 };
 
 // Ids that are not in their full home line.
@@ -234,7 +254,8 @@ inline void IdIndex::Begin(absl::Span<const uint64_t> ids, Batch& batch) const {
   batch.count_ = ids.size();
   for (size_t i = 0; i < kSize; ++i) batch.hashes_[i] = i < ids.size() ? Hash(salt_, ids[i]) : 0;
   const Column* const columns = columns_.data();
-  for (size_t i = 0; i < kSize; ++i) batch.num_lines_[i] = columns[Hashed{batch.hashes_[i]}.column()].num_lines;
+  for (size_t i = 0; i < kSize; ++i)
+    batch.num_lines_[i] = columns[Hashed{batch.hashes_[i]}.column()].num_lines;
   // Explicit vectors, because g++ 12 does not vectorise the loop.
   Numbers hashes, num_lines, bits, line, key, number;
   std::memcpy(&hashes, batch.hashes_, sizeof(hashes));
@@ -249,7 +270,8 @@ inline void IdIndex::Begin(absl::Span<const uint64_t> ids, Batch& batch) const {
   std::memcpy(batch.limits_, &limit, sizeof(limit));
   // Prefetches into the second cache. The first cache is no faster on processors that fetch records
   // there (RowStore).
-  for (size_t i = 0; i < kSize; ++i) __builtin_prefetch(&LineNumbered(batch.line_numbers_[i]), 0, 2);
+  for (size_t i = 0; i < kSize; ++i)
+    __builtin_prefetch(&LineNumbered(batch.line_numbers_[i]), 0, 2);
 }
 
 template <kernels::InstructionSet kSet>
@@ -268,7 +290,8 @@ inline size_t IdIndex::Look(const Batch& batch, size_t first, uint64_t* numbers,
     const size_t i = away.places[place] - first;
     if (LineNumbered(batch.line_numbers_[i]).full()) {
       const uint64_t next = batch.home_lines_[i] + 1;
-      __builtin_prefetch(&LineAt(Hashed{batch.hashes_[i]}.column(), next == batch.num_lines_[i] ? 0 : next), 0, 2);
+      __builtin_prefetch(
+          &LineAt(Hashed{batch.hashes_[i]}.column(), next == batch.num_lines_[i] ? 0 : next), 0, 2);
       away.places[away.count++] = away.places[place];
     } else {
       numbers[first + i] = kNone;
@@ -279,7 +302,8 @@ inline size_t IdIndex::Look(const Batch& batch, size_t first, uint64_t* numbers,
 }
 
 template <kernels::InstructionSet kSet>
-inline size_t IdIndex::Resolve(absl::Span<const uint64_t> ids, const Away& away, uint64_t* numbers) const {
+inline size_t IdIndex::Resolve(absl::Span<const uint64_t> ids, const Away& away,
+                               uint64_t* numbers) const {
   size_t num_absent = 0;
   for (size_t i = 0; i < away.count; ++i) {
     const uint64_t number = FindHashed<kSet>({Hash(salt_, ids[away.places[i]])}, 1);

@@ -10,6 +10,7 @@ namespace tandem::ps {
 
 // weights[column] = stddev * N(0, 1) drawn for (seed, id, column), rounded once to f32. A stddev of
 // 0 writes zeros.
-void InitializeWeights(uint64_t table_seed, float stddev, uint64_t id, float* weights, uint32_t dim);
+void InitializeWeights(uint64_t table_seed, float stddev, uint64_t id, float* weights,
+                       uint32_t dim);
 
 }  // namespace tandem::ps

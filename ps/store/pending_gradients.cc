@@ -17,13 +17,16 @@ uint64_t BitOf(uint64_t number) { return uint64_t{1} << number % kWordBits; }
 
 }  // namespace
 
-void PendingGradients::Add(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers,
-                           uint64_t end_number, const WireRows& gradients, size_t row_bytes, std::shared_ptr<const void> owner,
+void PendingGradients::Add(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids,
+                           absl::Span<const uint64_t> numbers, uint64_t end_number,
+                           const WireRows& gradients, size_t row_bytes,
+                           std::shared_ptr<const void> owner,
                            absl::Span<const uint32_t> positions) {
   const uint32_t push = static_cast<uint32_t>(pushes_.size());
   pushes_.push_back({slice, sequence, gradients, std::move(owner)});
   TANDEM_CHECK_LT(gradients_.size() + ids.size(), size_t{kNone}) << "gradients pending in one step";
-  if (const size_t words = end_number / kWordBits + 1; pending_bits_.size() < words) pending_bits_.resize(words);
+  if (const size_t words = end_number / kWordBits + 1; pending_bits_.size() < words)
+    pending_bits_.resize(words);
   WireRows::Cursor rows(gradients, row_bytes);
   uintptr_t addresses = 0;  // all addresses, or-ed
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -34,7 +37,8 @@ void PendingGradients::Add(uint32_t slice, uint64_t sequence, absl::Span<const u
     gradients_.push_back({rows.At(positions.empty() ? i : positions[i]), push, kNone});
     addresses |= reinterpret_cast<uintptr_t>(gradients_.back().bytes);
     // A row that was absent when its first gradient came stays among the absent rows.
-    if (numbers[i] == kAbsent || (absent_.size() > 0 && absent_.Find(ids[i]) != RowIndex::kAbsent)) {
+    if (numbers[i] == kAbsent ||
+        (absent_.size() > 0 && absent_.Find(ids[i]) != RowIndex::kAbsent)) {
       AddAbsent(ids[i], gradient);
       continue;
     }
@@ -57,8 +61,10 @@ void PendingGradients::AddRow(uint64_t id, uint64_t number, uint32_t gradient) {
 
 void PendingGradients::AddAbsent(uint64_t id, uint32_t gradient) {
   const auto [place, is_new] = absent_.FindOrInsert(id, rows_.size());
-  if (is_new) AddRow(id, kAbsent, gradient);
-  else Insert(rows_[place], gradient);
+  if (is_new)
+    AddRow(id, kAbsent, gradient);
+  else
+    Insert(rows_[place], gradient);
 }
 
 bool PendingGradients::Before(uint32_t a, uint32_t b) const {
@@ -82,7 +88,8 @@ void PendingGradients::Insert(Row& row, uint32_t gradient) {
 void PendingGradients::Link() {
   if (repeated_.empty()) return;
   repeated_bits_.resize(pending_bits_.size());
-  for (const Repeated& repeated : repeated_) repeated_bits_[repeated.number / kWordBits] |= BitOf(repeated.number);
+  for (const Repeated& repeated : repeated_)
+    repeated_bits_[repeated.number / kWordBits] |= BitOf(repeated.number);
   // Rows with several gradients. Nobody chooses their numbers, so the hash needs no random seed.
   RowIndex places(repeated_.size());
   for (size_t row = 0; row < numbers_.size(); ++row) {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "ps/wire/hash_seed.h"
 #include "ps/store/id_index.h"
+#include "ps/wire/hash_seed.h"
 #include "ps/wire/row_index.h"
 #include "ps/wire/wire_rows.h"
 
@@ -33,8 +33,9 @@ class PendingGradients {
   // i if there are no positions. `numbers` are the numbers of the ids, or kAbsent, all below
   // `end_number`. `owner` keeps the bytes alive until Clear.
   // REQUIRES: ids are distinct, none is 0.
-  void Add(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers,
-           uint64_t end_number, const WireRows& gradients, size_t row_bytes, std::shared_ptr<const void> owner,
+  void Add(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids,
+           absl::Span<const uint64_t> numbers, uint64_t end_number, const WireRows& gradients,
+           size_t row_bytes, std::shared_ptr<const void> owner,
            absl::Span<const uint32_t> positions);
   // Forgets everything.
   void Clear();
@@ -52,13 +53,19 @@ class PendingGradients {
   uint32_t count(size_t row) const { return rows_[row].count; }
   const Gradient& first(size_t row) const { return gradients_[rows_[row].head]; }
   // Returns the row's next gradient, or null after the last.
-  const Gradient* next(const Gradient& gradient) const { return gradient.next == kNone ? nullptr : &gradients_[gradient.next]; }
+  const Gradient* next(const Gradient& gradient) const {
+    return gradient.next == kNone ? nullptr : &gradients_[gradient.next];
+  }
   // True if every gradient is an aligned array of floats.
   bool all_floats() const { return all_floats_; }
-  WireFormat FormatOf(const Gradient& gradient) const { return pushes_[gradient.push].gradients.format(); }
+  WireFormat FormatOf(const Gradient& gradient) const {
+    return pushes_[gradient.push].gradients.format();
+  }
   uint64_t SequenceOf(const Gradient& gradient) const { return pushes_[gradient.push].sequence; }
 
-  size_t memory_bytes() const { return (pending_bits_.capacity() + repeated_bits_.capacity()) * sizeof(uint64_t); }
+  size_t memory_bytes() const {
+    return (pending_bits_.capacity() + repeated_bits_.capacity()) * sizeof(uint64_t);
+  }
 
  private:
   static constexpr uint32_t kNone = ~uint32_t{0};
@@ -87,7 +94,7 @@ class PendingGradients {
   std::vector<Gradient> gradients_;
   std::vector<uint64_t> ids_, numbers_;  // ids and numbers of rows_
   std::vector<Row> rows_;
-  std::vector<Repeated> repeated_;  // in order of arrival; not linked yet
+  std::vector<Repeated> repeated_;                      // in order of arrival; not linked yet
   std::vector<uint64_t> pending_bits_, repeated_bits_;  // one bit per row number
   bool all_floats_ = true;
   RowIndex absent_{0, HashSeed() | 1};  // id -> place in rows_, for absent rows

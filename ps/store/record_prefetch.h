@@ -24,20 +24,39 @@ class RecordPrefetch {
 
   template <int kCache>
   __attribute__((always_inline)) void Into(const char* from) const {
-    const auto fetch = [=](size_t line) __attribute__((always_inline)) { __builtin_prefetch(from + line * kLine, 0, kCache); };
+    const auto fetch = [=](size_t line) __attribute__((always_inline)) {
+      __builtin_prefetch(from + line * kLine, 0, kCache);
+    };
     switch (lines_) {
       default:
         for (size_t line = 9; line < lines_; ++line) fetch(line);
         [[fallthrough]];
-      case 9: fetch(8); [[fallthrough]];
-      case 8: fetch(7); [[fallthrough]];
-      case 7: fetch(6); [[fallthrough]];
-      case 6: fetch(5); [[fallthrough]];
-      case 5: fetch(4); [[fallthrough]];
-      case 4: fetch(3); [[fallthrough]];
-      case 3: fetch(2); [[fallthrough]];
-      case 2: fetch(1); [[fallthrough]];
-      case 1: fetch(0);
+      case 9:
+        fetch(8);
+        [[fallthrough]];
+      case 8:
+        fetch(7);
+        [[fallthrough]];
+      case 7:
+        fetch(6);
+        [[fallthrough]];
+      case 6:
+        fetch(5);
+        [[fallthrough]];
+      case 5:
+        fetch(4);
+        [[fallthrough]];
+      case 4:
+        fetch(3);
+        [[fallthrough]];
+      case 3:
+        fetch(2);
+        [[fallthrough]];
+      case 2:
+        fetch(1);
+        [[fallthrough]];
+      case 1:
+        fetch(0);
     }
     if (may_end_in_another_) __builtin_prefetch(from + last_, 0, kCache);
   }

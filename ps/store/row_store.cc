@@ -1,9 +1,8 @@
 #include "ps/store/row_store.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
+#include <unistd.h>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -46,7 +45,9 @@ bool RowStore::fetches_near = IsOfAmd();
 const size_t RowStore::near_bytes_ahead = NearBytesAhead();
 
 RowStore::RowStore(uint64_t salt, size_t stride)
-    : stride_(stride), odd_inverse_(InverseOfOdd(stride >> std::countr_zero(stride))), index_(salt, MaxOfLine(stride)) {
+    : stride_(stride),
+      odd_inverse_(InverseOfOdd(stride >> std::countr_zero(stride))),
+      index_(salt, MaxOfLine(stride)) {
   TANDEM_CHECK_GE(stride, sizeof(uint64_t));
 }
 
@@ -79,7 +80,8 @@ size_t RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) co
     size_t absent = 0;
     for (size_t i = 0; i < num_batches + kBatchesAhead; ++i) {
       IdIndex::Batch& batch = batches[i % kBatchesAhead];
-      if (i >= kBatchesAhead) absent += index_.Look<kSet>(batch, (i - kBatchesAhead) * kSize, numbers, away);
+      if (i >= kBatchesAhead)
+        absent += index_.Look<kSet>(batch, (i - kBatchesAhead) * kSize, numbers, away);
       if (i < num_batches) index_.Begin(ids.subspan(i * kSize, kSize), batch);
     }
     num_absent = absent + index_.Resolve<kSet>(ids, away, numbers);
@@ -88,30 +90,39 @@ size_t RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) co
 }
 
 template <class Fetch, class Copy>
-void RowStore::CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, absl::Span<const uint32_t> positions,
-                        const Fetch& fetch, const Copy& copy) const {
-  const size_t ahead = std::min(RecordsAhead(FetchesNear(), bytes), numbers.size()), whole = numbers.size() - ahead;
-  const auto each = [=, first = records_.data() + offset, stride = stride_](auto place_of) __attribute__((always_inline)) {
+void RowStore::CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
+                        absl::Span<const uint32_t> positions, const Fetch& fetch,
+                        const Copy& copy) const {
+  const size_t ahead = std::min(RecordsAhead(FetchesNear(), bytes), numbers.size()),
+               whole = numbers.size() - ahead;
+  const auto each = [ =, first = records_.data() + offset, stride = stride_ ](auto place_of)
+      __attribute__((always_inline)) {
     for (size_t i = 0; i < ahead; ++i) fetch(first + numbers[i] * stride);
     for (size_t i = 0; i < whole; ++i) {
       fetch(first + numbers[i + ahead] * stride);
       copy(rows + place_of(i) * bytes, first + numbers[i] * stride);
     }
-    for (size_t i = whole; i < numbers.size(); ++i) copy(rows + place_of(i) * bytes, first + numbers[i] * stride);
+    for (size_t i = whole; i < numbers.size(); ++i)
+      copy(rows + place_of(i) * bytes, first + numbers[i] * stride);
   };
-  if (positions.empty()) kernels::Vectorised([=] { each([](size_t i) { return i; }); });
-  else kernels::Vectorised([=] { each([=](size_t i) { return size_t{positions[i]}; }); });
+  if (positions.empty())
+    kernels::Vectorised([=] { each([](size_t i) { return i; }); });
+  else
+    kernels::Vectorised([=] { each([=](size_t i) { return size_t{positions[i]}; }); });
 }
 
 template <int kCache, size_t kLines>
-void RowStore::CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows, absl::Span<const uint32_t> positions) const {
+void RowStore::CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows,
+                         absl::Span<const uint32_t> positions) const {
   CopyEach(
       numbers, offset, kLines * kCacheLine, rows, positions,
       [](const char* from) __attribute__((always_inline)) {
 #pragma GCC unroll 8
-        for (size_t line = 0; line < kLines; ++line) __builtin_prefetch(from + line * kCacheLine, 0, kCache);
+        for (size_t line = 0; line < kLines; ++line)
+          __builtin_prefetch(from + line * kCacheLine, 0, kCache);
       },
-      [](char* target, const char* source) __attribute__((always_inline)) { std::memcpy(target, source, kLines * kCacheLine); });
+      [](char* target, const char* source)
+          __attribute__((always_inline)) { std::memcpy(target, source, kLines * kCacheLine); });
 }
 
 template <int kCache>
@@ -119,27 +130,35 @@ void RowStore::CopyInto(absl::Span<const uint64_t> numbers, size_t offset, size_
                         absl::Span<const uint32_t> positions) const {
   if (stride_ % kCacheLine == 0 && offset % kCacheLine == 0) {
     switch (bytes) {
-      case 1 * kCacheLine: return CopyLines<kCache, 1>(numbers, offset, rows, positions);
-      case 2 * kCacheLine: return CopyLines<kCache, 2>(numbers, offset, rows, positions);
-      case 4 * kCacheLine: return CopyLines<kCache, 4>(numbers, offset, rows, positions);
-      case 8 * kCacheLine: return CopyLines<kCache, 8>(numbers, offset, rows, positions);
+      case 1 * kCacheLine:
+        return CopyLines<kCache, 1>(numbers, offset, rows, positions);
+      case 2 * kCacheLine:
+        return CopyLines<kCache, 2>(numbers, offset, rows, positions);
+      case 4 * kCacheLine:
+        return CopyLines<kCache, 4>(numbers, offset, rows, positions);
+      case 8 * kCacheLine:
+        return CopyLines<kCache, 8>(numbers, offset, rows, positions);
     }
   }
   CopyEach(
       numbers, offset, bytes, rows, positions,
-      [lines = RecordPrefetch(stride_, offset, bytes)](const char* from) __attribute__((always_inline)) { lines.Into<kCache>(from); },
-      [=](char* target, const char* source) __attribute__((always_inline)) { CopyBytes(target, source, bytes); });
+      [lines = RecordPrefetch(stride_, offset, bytes)](const char* from)
+          __attribute__((always_inline)) { lines.Into<kCache>(from); },
+      [=](char* target, const char* source)
+          __attribute__((always_inline)) { CopyBytes(target, source, bytes); });
 }
 
 // The processor waits for a line in flight together with lines of instructions behind the wait. The
 // fewer instructions lie between, the more lines it sees. So the usual sizes have loops of their
 // own. With these loops, rows of 64 floats, many of them in some cache, take an eighth less time
 // than with the general loop.
-void RowStore::CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
-                           absl::Span<const uint32_t> positions) const {
+void RowStore::CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes,
+                           char* rows, absl::Span<const uint32_t> positions) const {
   if (numbers.empty()) return;
-  if (FetchesNear()) CopyInto<RecordPrefetch::kFirstCache>(numbers, offset, bytes, rows, positions);
-  else CopyInto<RecordPrefetch::kSecondCache>(numbers, offset, bytes, rows, positions);
+  if (FetchesNear())
+    CopyInto<RecordPrefetch::kFirstCache>(numbers, offset, bytes, rows, positions);
+  else
+    CopyInto<RecordPrefetch::kSecondCache>(numbers, offset, bytes, rows, positions);
 }
 
 }  // namespace tandem::ps

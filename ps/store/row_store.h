@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "kernels/memory/growing_memory.h"
 #include "kernels/cpu/vector/vectorise.h"
+#include "kernels/memory/growing_memory.h"
 #include "ps/store/id_index.h"
 #include "ps/store/record_prefetch.h"
 
@@ -24,10 +24,12 @@ inline void CopyBytes(void* target, const char* source, size_t bytes) {
   size_t at = 0;
   for (; at + 256 <= bytes; at += 256) {
 #pragma GCC unroll 4
-    for (size_t line = 0; line < 256; line += 64) std::memcpy(to + at + line, source + at + line, 64);
+    for (size_t line = 0; line < 256; line += 64)
+      std::memcpy(to + at + line, source + at + line, 64);
   }
   for (; at + 64 <= bytes; at += 64) std::memcpy(to + at, source + at, 64);
-  for (; at + sizeof(float) <= bytes; at += sizeof(float)) std::memcpy(to + at, source + at, sizeof(float));
+  for (; at + sizeof(float) <= bytes; at += sizeof(float))
+    std::memcpy(to + at, source + at, sizeof(float));
   for (; at < bytes; ++at) to[at] = source[at];
 }
 
@@ -61,7 +63,8 @@ class RowStore {
   uint64_t NumberOf(const char* record) const {
     // The offset is a multiple of the stride. So a multiplication by the inverse divides by the
     // stride's odd factor.
-    return (static_cast<uint64_t>(record - records_.data()) >> std::countr_zero(stride_)) * odd_inverse_;
+    return (static_cast<uint64_t>(record - records_.data()) >> std::countr_zero(stride_)) *
+           odd_inverse_;
   }
   // Writes the number of each id's record, or IdIndex::kNone. Returns how many ids are absent.
   size_t FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
@@ -70,7 +73,8 @@ class RowStore {
   // loop and a copy of `visit` are compiled for the widest vectors (vectorise.h), except calls out
   // of line. `visits_fetch`: visits prefetch memory of their own.
   template <class Visit>
-  void ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit, bool visits_fetch = false);
+  void ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes,
+                     const Visit& visit, bool visits_fetch = false);
   // Copies `bytes` from `offset` on of each number's record to `rows`, in few instructions a
   // record. The record of numbers[i] goes to place i, or to place positions[i] if there are
   // positions.
@@ -95,14 +99,20 @@ class RowStore {
   size_t FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
   // CopyPresent with copy(target, source). fetch(source) prefetches records ahead.
   template <class Fetch, class Copy>
-  void CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, absl::Span<const uint32_t> positions,
-                const Fetch& fetch, const Copy& copy) const;
+  void CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
+                absl::Span<const uint32_t> positions, const Fetch& fetch, const Copy& copy) const;
   template <int kCache, size_t kLines>
-  void CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows, absl::Span<const uint32_t> positions) const;
+  void CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows,
+                 absl::Span<const uint32_t> positions) const;
   template <int kCache>
-  void CopyInto(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, absl::Span<const uint32_t> positions) const;
-  static size_t RecordsAhead(bool near, size_t bytes) { return near ? std::clamp<size_t>(near_bytes_ahead / bytes, 8, 64) : 64; }
-  char* Record(uint64_t number) const { return number == IdIndex::kNone ? nullptr : records_.data() + number * stride_; }
+  void CopyInto(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
+                absl::Span<const uint32_t> positions) const;
+  static size_t RecordsAhead(bool near, size_t bytes) {
+    return near ? std::clamp<size_t>(near_bytes_ahead / bytes, 8, 64) : 64;
+  }
+  char* Record(uint64_t number) const {
+    return number == IdIndex::kNone ? nullptr : records_.data() + number * stride_;
+  }
 
   const size_t stride_;
   const uint64_t odd_inverse_;  // inverse of the stride's odd factor, modulo 2^64
@@ -111,13 +121,17 @@ class RowStore {
 };
 
 template <class Visit>
-void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit, bool visits_fetch) {
+void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes,
+                             const Visit& visit, bool visits_fetch) {
   const bool near = FetchesNear();
   kernels::Vectorised([=, this, lines = RecordPrefetch(stride_, offset, bytes)](auto) {
     const auto fetch = [&](uint64_t number) __attribute__((always_inline)) {
-      const char* const from = records_.data() + (number == IdIndex::kNone ? 0 : number * stride_) + offset;
-      if (near) lines.Into<RecordPrefetch::kFirstCache>(from);
-      else lines.Into<RecordPrefetch::kSecondCache>(from);
+      const char* const from =
+          records_.data() + (number == IdIndex::kNone ? 0 : number * stride_) + offset;
+      if (near)
+        lines.Into<RecordPrefetch::kFirstCache>(from);
+      else
+        lines.Into<RecordPrefetch::kSecondCache>(from);
     };
     // Prefetches a run at a time: where each prefetch waits for a page walk, adjacent prefetches
     // wait together. Runs into the first cache are shorter if visits prefetch too, because both
@@ -130,7 +144,8 @@ void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, 
     fetch_to(ahead);
     for (size_t i = 0; i < numbers.size();) {
       fetch_to(i + ahead + run);
-      for (const size_t end = std::min(i + run, numbers.size()); i < end; ++i) visit(i, Record(numbers[i]));
+      for (const size_t end = std::min(i + run, numbers.size()); i < end; ++i)
+        visit(i, Record(numbers[i]));
     }
   });
 }

@@ -23,14 +23,22 @@ std::vector<size_t> EndsOfBlocks(size_t count, size_t dim, const uint32_t* row_o
 
 }  // namespace
 
-SharedSums::SharedSums(size_t count, size_t dim, const uint32_t* row_of, const void* weights, float* sums, int num_workers)
-    : dim_(dim), row_of_(row_of), weights_(weights), sums_(sums), ends_(EndsOfBlocks(count, dim, row_of)), blocks_(ends_.size()) {
+SharedSums::SharedSums(size_t count, size_t dim, const uint32_t* row_of, const void* weights,
+                       float* sums, int num_workers)
+    : dim_(dim),
+      row_of_(row_of),
+      weights_(weights),
+      sums_(sums),
+      ends_(EndsOfBlocks(count, dim, row_of)),
+      blocks_(ends_.size()) {
   for (Block& block : blocks_) block.missing = num_workers;
 }
 
 float* SharedSums::Rows(size_t block) {
   Block& its = blocks_[block];
-  std::call_once(its.allocated, [&] { its.rows = Buffer::Allocate((end(block) - begin(block)) * dim_ * sizeof(float)); });
+  std::call_once(its.allocated, [&] {
+    its.rows = Buffer::Allocate((end(block) - begin(block)) * dim_ * sizeof(float));
+  });
   return static_cast<float*>(its.rows->data());
 }
 

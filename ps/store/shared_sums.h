@@ -20,7 +20,8 @@ class SharedSums {
   // Computes sums[row_of[i]] += weights[i] * row i, for `count` rows; `sums` is [*, dim]. `row_of`
   // is ascending. `weights` are f32 at any alignment; null means all 1. The arrays must live until
   // `num_workers` workers have arrived at every block.
-  SharedSums(size_t count, size_t dim, const uint32_t* row_of, const void* weights, float* sums, int num_workers);
+  SharedSums(size_t count, size_t dim, const uint32_t* row_of, const void* weights, float* sums,
+             int num_workers);
 
   // A block is rows [begin, end). All rows of one sum are in one block.
   size_t num_blocks() const { return ends_.size(); }

@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/params_hash.h"
-#include "ps/wire/hash_seed.h"
 #include "ps/store/initializer.h"
-#include "ps/wire/step.h"
+#include "ps/wire/hash_seed.h"
 #include "ps/wire/saturating.h"
+#include "ps/wire/step.h"
 
 namespace tandem::ps {
 namespace {
@@ -53,12 +53,15 @@ absl::Status CheckTableSpec(const TableSpec& spec) {
     return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": ", text...));
   };
   if (spec.number() == 0) return wrong("number is 0, must be 1 or more");
-  if (spec.dim() == 0 || spec.dim() > kMaxDim) return wrong("dim is ", spec.dim(), ", must be 1 to ", kMaxDim);
+  if (spec.dim() == 0 || spec.dim() > kMaxDim)
+    return wrong("dim is ", spec.dim(), ", must be 1 to ", kMaxDim);
   if (!(spec.init_stddev() >= 0 && std::isfinite(spec.init_stddev()))) {
     return wrong("init_stddev is ", spec.init_stddev(), ", must be >= 0");
   }
-  if (!RowStorage_IsValid(spec.storage())) return wrong("unknown storage ", static_cast<int>(spec.storage()));
-  if (spec.dense() && spec.storage() != STORED_F32) return wrong("storage of a dense table must be STORED_F32");
+  if (!RowStorage_IsValid(spec.storage()))
+    return wrong("unknown storage ", static_cast<int>(spec.storage()));
+  if (spec.dense() && spec.storage() != STORED_F32)
+    return wrong("storage of a dense table must be STORED_F32");
   if (!TableSpec::NonFinite_IsValid(spec.non_finite())) {
     return wrong("unknown policy non_finite ", static_cast<int>(spec.non_finite()));
   }
@@ -71,11 +74,12 @@ absl::Status CheckTableSpec(const TableSpec& spec) {
 absl::Status CheckRowWidth(const TableSpec& spec, size_t width) {
   const size_t all = spec.dim() + MakeSparseOptimizer(spec)->num_slot_values(spec.dim());
   if (!spec.dense()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("table ", spec.name(), " is not dense: its rows are neither assigned nor read"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", spec.name(), " is not dense: its rows are neither assigned nor read"));
   }
   if (width == spec.dim() || width == all) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": rows of ", width, " numbers, must have ", spec.dim(),
+  return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": rows of ", width,
+                                                 " numbers, must have ", spec.dim(),
                                                  ", or with all slots ", all));
 }
 
@@ -137,7 +141,8 @@ bool Table::BringsUpWhenPulled() const { return missed_.matter() && missed_.exac
 bool Table::ShowsDecayed() const { return !missed_.exact() && missed_.remembers_rates(); }
 
 template <class Visit>
-void Table::PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create, const Visit& show) {
+void Table::PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create,
+                      const Visit& show) {
   // A trainer will push gradients of the rows that it pulls.
   uint64_t* const kept = step == 0 ? nullptr : pulled_.Add(ids);
   if (kept == nullptr) numbers_.resize(ids.size());
@@ -155,37 +160,43 @@ void Table::PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create
   if (kept != nullptr && !all_there) pulled_.DropLast();
 }
 
-void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions,
-                 WireFormat format) {
+void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows,
+                 absl::Span<const uint32_t> positions, WireFormat format) {
   PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers, bool all_there) {
     Show(step, ids, numbers, all_there, static_cast<char*>(rows), positions, format);
   });
 }
 
-void Table::Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers, bool all_there, char* rows,
-                 absl::Span<const uint32_t> positions, WireFormat format) {
+void Table::Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers,
+                 bool all_there, char* rows, absl::Span<const uint32_t> positions,
+                 WireFormat format) {
   const RowStorage storage = layout_.storage();
-  const bool brings_up = BringsUpWhenPulled(), decays = ShowsDecayed(), shows = step != 0 && optimizer_->remembers_shown();
+  const bool brings_up = BringsUpWhenPulled(), decays = ShowsDecayed(),
+             shows = step != 0 && optimizer_->remembers_shown();
   const size_t offset = layout_.weights_offset(), row_bytes = WireBytes(format, spec_.dim());
   const bool as_stored = TravelsAsStored(format, storage) && !decays && !shows;
-  if (as_stored && !brings_up && all_there) return rows_.CopyPresent(numbers, offset, row_bytes, rows, positions);
+  if (as_stored && !brings_up && all_there)
+    return rows_.CopyPresent(numbers, offset, row_bytes, rows, positions);
   const bool whole = brings_up || decays || shows;
   const uint32_t* const places = positions.empty() ? nullptr : positions.data();
-  rows_.ForEachNumber(numbers, whole ? 0 : offset, whole ? layout_.stride() : layout_.weight_bytes(), [=, this](size_t i, char* record) {
-    char* const target = rows + (places == nullptr ? i : places[i]) * row_bytes;
-    if (record == nullptr) return ShowFirst(ids[i], format, target);
-    if (brings_up) BringUpStored(layout_.View(record));
-    if (as_stored) return CopyBytes(target, record + offset, row_bytes);
-    if (storage == STORED_F32 && !decays && !shows) {
-      return EncodeRow(format, reinterpret_cast<const float*>(record + offset), spec_.dim(), target);
-    }
-    DecodeWeights(storage, record + offset, spec_.dim(), shown_.data());
-    if (decays) ShowDecayed(*layout_.View(record).header, shown_.data());
-    EncodeRow(format, shown_.data(), spec_.dim(), target);
-    if (!shows) return;
-    DecodeRow(format, target, spec_.dim(), shown_.data());  // the row as the caller sees it
-    optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
-  });
+  rows_.ForEachNumber(
+      numbers, whole ? 0 : offset, whole ? layout_.stride() : layout_.weight_bytes(),
+      [=, this](size_t i, char* record) {
+        char* const target = rows + (places == nullptr ? i : places[i]) * row_bytes;
+        if (record == nullptr) return ShowFirst(ids[i], format, target);
+        if (brings_up) BringUpStored(layout_.View(record));
+        if (as_stored) return CopyBytes(target, record + offset, row_bytes);
+        if (storage == STORED_F32 && !decays && !shows) {
+          return EncodeRow(format, reinterpret_cast<const float*>(record + offset), spec_.dim(),
+                           target);
+        }
+        DecodeWeights(storage, record + offset, spec_.dim(), shown_.data());
+        if (decays) ShowDecayed(*layout_.View(record).header, shown_.data());
+        EncodeRow(format, shown_.data(), spec_.dim(), target);
+        if (!shows) return;
+        DecodeRow(format, target, spec_.dim(), shown_.data());  // the row as the caller sees it
+        optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
+      });
 }
 
 void Table::ShowFirst(uint64_t id, WireFormat format, char* target) {
@@ -193,33 +204,41 @@ void Table::ShowFirst(uint64_t id, WireFormat format, char* target) {
   EncodeRow(format, shown_.data(), spec_.dim(), target);
 }
 
-void Table::PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create, absl::Span<const uint32_t> positions,
-                     const void* weights, float* sums) {
-  const bool brings_up = BringsUpWhenPulled(), decays = ShowsDecayed(), shows = step != 0 && optimizer_->remembers_shown();
-  const bool whole = brings_up || decays || shows, in_place = layout_.storage() == STORED_F32 && !decays && !shows;
+void Table::PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create,
+                     absl::Span<const uint32_t> positions, const void* weights, float* sums) {
+  const bool brings_up = BringsUpWhenPulled(), decays = ShowsDecayed(),
+             shows = step != 0 && optimizer_->remembers_shown();
+  const bool whole = brings_up || decays || shows,
+             in_place = layout_.storage() == STORED_F32 && !decays && !shows;
   const size_t dim = spec_.dim(), offset = layout_.weights_offset(), bytes = layout_.weight_bytes();
   PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers, bool) {
-    rows_.ForEachNumber(numbers, whole ? 0 : offset, whole ? layout_.stride() : bytes, [=, this](size_t i, char* record) {
-      const float* row = shown_.data();
-      if (record == nullptr) {
-        FirstWeights(ids[i], shown_.data());
-      } else {
-        if (brings_up) BringUpStored(layout_.View(record));
-        if (in_place) row = reinterpret_cast<const float*>(record + offset);
-        else DecodeWeights(layout_.storage(), record + offset, spec_.dim(), shown_.data());
-        if (decays) ShowDecayed(*layout_.View(record).header, shown_.data());
-        if (shows) optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
-      }
-      float weight = 1;
-      if (weights != nullptr) std::memcpy(&weight, static_cast<const char*>(weights) + i * sizeof(weight), sizeof(weight));
-      float* const sum = sums + size_t{positions[i]} * dim;
-      for (size_t column = 0; column < dim; ++column) sum[column] += weight * row[column];
-    });
+    rows_.ForEachNumber(
+        numbers, whole ? 0 : offset, whole ? layout_.stride() : bytes,
+        [=, this](size_t i, char* record) {
+          const float* row = shown_.data();
+          if (record == nullptr) {
+            FirstWeights(ids[i], shown_.data());
+          } else {
+            if (brings_up) BringUpStored(layout_.View(record));
+            if (in_place)
+              row = reinterpret_cast<const float*>(record + offset);
+            else
+              DecodeWeights(layout_.storage(), record + offset, spec_.dim(), shown_.data());
+            if (decays) ShowDecayed(*layout_.View(record).header, shown_.data());
+            if (shows) optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
+          }
+          float weight = 1;
+          if (weights != nullptr)
+            std::memcpy(&weight, static_cast<const char*>(weights) + i * sizeof(weight),
+                        sizeof(weight));
+          float* const sum = sums + size_t{positions[i]} * dim;
+          for (size_t column = 0; column < dim; ++column) sum[column] += weight * row[column];
+        });
   });
 }
 
-void Table::PullShared(uint64_t step, absl::Span<const uint64_t> ids, bool create, absl::Span<const uint32_t> positions,
-                       SharedSums& sums) {
+void Table::PullShared(uint64_t step, absl::Span<const uint64_t> ids, bool create,
+                       absl::Span<const uint32_t> positions, SharedSums& sums) {
   PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers, bool all_there) {
     size_t first = 0;
     for (size_t block = 0; block < sums.num_blocks(); ++block) {
@@ -229,8 +248,8 @@ void Table::PullShared(uint64_t step, absl::Span<const uint64_t> ids, bool creat
       }
       const size_t count = places_.size();
       if (count > 0) {
-        Show(step, ids.subspan(first, count), numbers.subspan(first, count), all_there, reinterpret_cast<char*>(sums.Rows(block)), places_,
-             WIRE_F32);
+        Show(step, ids.subspan(first, count), numbers.subspan(first, count), all_there,
+             reinterpret_cast<char*>(sums.Rows(block)), places_, WIRE_F32);
       }
       sums.Arrive(block);
       first += count;
@@ -238,15 +257,17 @@ void Table::PullShared(uint64_t step, absl::Span<const uint64_t> ids, bool creat
   });
 }
 
-void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions,
-                        void* rows, absl::Span<const uint32_t> positions, WireFormat format) {
+void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create,
+                        uint32_t read_bound, uint32_t* versions, void* rows,
+                        absl::Span<const uint32_t> positions, WireFormat format) {
   std::vector<uint64_t> changed;
   std::vector<uint32_t> places;
   // These rows change without a commit once they have a version.
   const bool move = BringsUpWhenPulled() || ShowsDecayed();
   rows_.ForEachNumber(FindNumbers(ids), 0, sizeof(RowHeader), [&](size_t i, char* record) {
     const uint32_t place = positions.empty() ? static_cast<uint32_t>(i) : positions[i];
-    const uint32_t version = record == nullptr ? 0 : layout_.View(record).header->version, had = versions[place];
+    const uint32_t version = record == nullptr ? 0 : layout_.View(record).header->version,
+                   had = versions[place];
     // A version below the caller's belongs to a row that was created anew.
     const bool good = had != 0 && version + 1 >= had && version + 1 - had <= read_bound;
     const bool stays = version == 0 ? record != nullptr || !create : !move;
@@ -258,24 +279,28 @@ void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool crea
   Pull(step, changed, create, rows, places, format);
 }
 
-void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const WireRows& gradients,
-                       std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions) {
+void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids,
+                       const WireRows& gradients, std::shared_ptr<const void> owner,
+                       absl::Span<const uint32_t> positions) {
   if (ids.empty()) return;
   absl::Span<const uint64_t> numbers = pulled_.Find(ids);
   if (numbers.empty()) numbers = FindNumbers(ids);
-  pending_.Add(slice, sequence, ids, numbers, rows_.end_number(), gradients, WireBytes(gradients.format(), spec_.dim()),
-               std::move(owner), positions);
+  pending_.Add(slice, sequence, ids, numbers, rows_.end_number(), gradients,
+               WireBytes(gradients.format(), spec_.dim()), std::move(owner), positions);
 }
 
 inline const float* Table::Decode(const PendingGradients::Gradient& gradient, float* values) const {
   const WireFormat format = pending_.FormatOf(gradient);
-  if (format == WIRE_F32) CopyBytes(values, gradient.bytes, spec_.dim() * sizeof(float));
-  else DecodeRow(format, gradient.bytes, spec_.dim(), values);
+  if (format == WIRE_F32)
+    CopyBytes(values, gradient.bytes, spec_.dim() * sizeof(float));
+  else
+    DecodeRow(format, gradient.bytes, spec_.dim(), values);
   return values;
 }
 
 inline void Table::FetchGradients(size_t pending_row, const RecordPrefetch& lines) const {
-  for (const auto* gradient = &pending_.first(pending_row); gradient != nullptr; gradient = pending_.next(*gradient)) {
+  for (const auto* gradient = &pending_.first(pending_row); gradient != nullptr;
+       gradient = pending_.next(*gradient)) {
     lines.Into<RecordPrefetch::kFirstCache>(gradient->bytes);
   }
 }
@@ -290,7 +315,8 @@ void Table::SumPending(size_t pending_row, float* sum) {
   }
 }
 
-uint32_t Table::SumFinite(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded) {
+uint32_t Table::SumFinite(size_t pending_row, uint64_t step, float* sum,
+                          ValueGuardStatistics* guarded) {
   SumPending(pending_row, sum);
   const uint32_t count = pending_.count(pending_row);
   // REJECT checked each gradient when its message came.
@@ -299,13 +325,16 @@ uint32_t Table::SumFinite(size_t pending_row, uint64_t step, float* sum, ValueGu
   return SumMended(pending_row, step, sum, guarded);
 }
 
-uint32_t Table::SumMended(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded) {
-  const bool skip = spec_.non_finite() == TableSpec::SKIP, clip = spec_.non_finite() == TableSpec::CLIP;
+uint32_t Table::SumMended(size_t pending_row, uint64_t step, float* sum,
+                          ValueGuardStatistics* guarded) {
+  const bool skip = spec_.non_finite() == TableSpec::SKIP,
+             clip = spec_.non_finite() == TableSpec::CLIP;
   std::vector<float> values(spec_.dim());
   std::fill_n(sum, values.size(), 0.0f);
   uint32_t added = 0, trainer = 0;
   bool sum_finite = true;
-  for (auto* gradient = &pending_.first(pending_row); gradient != nullptr; gradient = pending_.next(*gradient)) {
+  for (auto* gradient = &pending_.first(pending_row); gradient != nullptr;
+       gradient = pending_.next(*gradient)) {
     Decode(*gradient, values.data());
     const auto sender = static_cast<uint32_t>(pending_.SequenceOf(*gradient) >> kSequenceBits);
     const bool finite = AllFinite(values);
@@ -325,7 +354,8 @@ uint32_t Table::SumMended(size_t pending_row, uint64_t step, float* sum, ValueGu
   return sum_finite ? added : MendSum(pending_row, step, trainer, added, sum, guarded);
 }
 
-uint32_t Table::MendSum(size_t pending_row, uint64_t step, uint32_t trainer, uint32_t added, float* sum, ValueGuardStatistics* guarded) {
+uint32_t Table::MendSum(size_t pending_row, uint64_t step, uint32_t trainer, uint32_t added,
+                        float* sum, ValueGuardStatistics* guarded) {
   const ValueGuardStatistics::Offender offender{pending_.ids()[pending_row], trainer, step};
   switch (spec_.non_finite()) {
     case TableSpec::CLIP:
@@ -377,7 +407,8 @@ bool Table::BringUp(const RowView& row, float* weights, uint64_t step) {
   if (missed_.exact()) {
     missed_.Replay(weights, row.slots, from, step, [&](uint64_t replayed) {
       if (layout_.storage() == STORED_F32) return;
-      EncodeStochastic(layout_.storage(), weights, spec_.dim(), RoundingKey(row.header->id), replayed, row.weights);
+      EncodeStochastic(layout_.storage(), weights, spec_.dim(), RoundingKey(row.header->id),
+                       replayed, row.weights);
       DecodeWeights(layout_.storage(), row.weights, spec_.dim(), weights);
     });
   } else {
@@ -394,7 +425,8 @@ void Table::BringUpStored(const RowView& row) {
   if (!in_place) DecodeWeights(layout_.storage(), row.weights, spec_.dim(), weights);
   // With exact() BringUp has stored each step.
   if (!BringUp(row, weights, step) || in_place || missed_.exact()) return;
-  EncodeStochastic(layout_.storage(), weights, spec_.dim(), RoundingKey(row.header->id), step, row.weights);
+  EncodeStochastic(layout_.storage(), weights, spec_.dim(), RoundingKey(row.header->id), step,
+                   row.weights);
 }
 
 void Table::BringUpAll() {
@@ -412,16 +444,19 @@ void Table::PrepareSave() {
   if (missed_.remembers_rates()) BringUpAll();
 }
 
-inline void Table::Enqueue(char* record, const RowUpdate& update, uint32_t count, uint64_t step, double learning_rate) {
+inline void Table::Enqueue(char* record, const RowUpdate& update, uint32_t count, uint64_t step,
+                           double learning_rate) {
   updates_[num_updates_] = update;
   waiting_[num_updates_] = {record, count};
   if (++num_updates_ == rows_at_once_) Flush(step, learning_rate);
 }
 
-void Table::EnqueueSum(char* record, const float* sum, uint32_t count, float scale, uint64_t step, double learning_rate) {
+void Table::EnqueueSum(char* record, const float* sum, uint32_t count, float scale, uint64_t step,
+                       double learning_rate) {
   const RowView row = layout_.View(record);
   const bool as_floats = layout_.storage() == STORED_F32;
-  float* const weights = as_floats ? reinterpret_cast<float*>(row.weights) : weights_.data() + num_updates_ * spec_.dim();
+  float* const weights = as_floats ? reinterpret_cast<float*>(row.weights)
+                                   : weights_.data() + num_updates_ * spec_.dim();
   if (!as_floats) DecodeWeights(layout_.storage(), row.weights, spec_.dim(), weights);
   if (missed_.matter()) BringUp(row, weights, step - 1);
   Enqueue(record, {weights, row.slots, sum, scale}, count, step, learning_rate);
@@ -432,7 +467,8 @@ void Table::Flush(uint64_t step, double learning_rate) {
   for (size_t i = 0; i < num_updates_; ++i) {
     const RowView row = layout_.View(waiting_[i].record);
     if (layout_.storage() != STORED_F32) {
-      EncodeStochastic(layout_.storage(), updates_[i].weights, spec_.dim(), RoundingKey(row.header->id), step, row.weights);
+      EncodeStochastic(layout_.storage(), updates_[i].weights, spec_.dim(),
+                       RoundingKey(row.header->id), step, row.weights);
     }
     row.header->last_step = std::max(row.header->last_step, static_cast<uint32_t>(step));
     row.header->frequency += waiting_[i].count;
@@ -441,24 +477,28 @@ void Table::Flush(uint64_t step, double learning_rate) {
   num_updates_ = 0;
 }
 
-void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients) {
+void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids,
+                   const float* gradients) {
   TANDEM_CHECK(pending_.empty());
   const bool in_place = UpdatesInPlace();
   rows_.ForEachNumber(FindNumbers(ids), 0, layout_.stride(), [=, this](size_t i, char* record) {
     const float* const gradient = gradients + i * spec_.dim();
     if (record != nullptr && in_place) [[likely]] {
       const RowView row = layout_.View(record);
-      return Enqueue(record, {reinterpret_cast<float*>(row.weights), row.slots, gradient, scale}, 1, step, learning_rate);
+      return Enqueue(record, {reinterpret_cast<float*>(row.weights), row.slots, gradient, scale}, 1,
+                     step, learning_rate);
     }
     // Create may move queued rows, and this row may be queued.
     Flush(step, learning_rate);
-    EnqueueSum(record != nullptr ? record : Create(ids[i]), gradient, 1, scale, step, learning_rate);
+    EnqueueSum(record != nullptr ? record : Create(ids[i]), gradient, 1, scale, step,
+               learning_rate);
   });
   Flush(step, learning_rate);
   missed_.Add(step, learning_rate, /*skipped=*/false);
 }
 
-void Table::CommitRow(size_t pending_row, char* record, float scale, uint64_t step, double learning_rate) {
+void Table::CommitRow(size_t pending_row, char* record, float scale, uint64_t step,
+                      double learning_rate) {
   if (record == nullptr) Flush(step, learning_rate);  // Creating a row may move queued rows.
   float* const sum = sums_.data() + num_updates_ * spec_.dim();
   const uint32_t count = SumFinite(pending_row, step, sum, &guarded_);
@@ -474,23 +514,28 @@ void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) 
     // processor sees as many rows as it can request from memory. Gradients are used in place too,
     // unless they are not arrays of floats. A gradient is read once, because its sender may still
     // write to its memory.
-    const bool plain = UpdatesInPlace() && spec_.non_finite() == TableSpec::REJECT && spec_.max_row_norm() == 0;
+    const bool plain =
+        UpdatesInPlace() && spec_.non_finite() == TableSpec::REJECT && spec_.max_row_norm() == 0;
     const bool as_floats = pending_.all_floats();
     const size_t num_rows = pending_.num_rows();
     // All pushes of a step usually have one format.
     const WireFormat format = num_rows == 0 ? WIRE_F32 : pending_.FormatOf(pending_.first(0));
     const size_t bytes = WireBytes(format, spec_.dim());
-    rows_.ForEachNumber(pending_.numbers(), 0, layout_.stride(), [=, this, lines = RecordPrefetch(bytes, 0, bytes)](size_t i, char* record) {
-      if (i + kGradientsAhead < num_rows) FetchGradients(i + kGradientsAhead, lines);
-      const PendingGradients::Gradient& gradient = pending_.first(i);
-      if (!plain || record == nullptr || pending_.next(gradient) != nullptr) [[unlikely]] {
-        return CommitRow(i, record, scale, step, learning_rate);
-      }
-      const float* values = reinterpret_cast<const float*>(gradient.bytes);
-      if (!as_floats) values = Decode(gradient, sums_.data() + num_updates_ * spec_.dim());
-      const RowView row = layout_.View(record);
-      Enqueue(record, {reinterpret_cast<float*>(row.weights), row.slots, values, scale}, 1, step, learning_rate);
-    }, /*visits_fetch=*/true);
+    rows_.ForEachNumber(
+        pending_.numbers(), 0, layout_.stride(),
+        [=, this, lines = RecordPrefetch(bytes, 0, bytes)](size_t i, char* record) {
+          if (i + kGradientsAhead < num_rows) FetchGradients(i + kGradientsAhead, lines);
+          const PendingGradients::Gradient& gradient = pending_.first(i);
+          if (!plain || record == nullptr || pending_.next(gradient) != nullptr) [[unlikely]] {
+            return CommitRow(i, record, scale, step, learning_rate);
+          }
+          const float* values = reinterpret_cast<const float*>(gradient.bytes);
+          if (!as_floats) values = Decode(gradient, sums_.data() + num_updates_ * spec_.dim());
+          const RowView row = layout_.View(record);
+          Enqueue(record, {reinterpret_cast<float*>(row.weights), row.slots, values, scale}, 1,
+                  step, learning_rate);
+        },
+        /*visits_fetch=*/true);
     Flush(step, learning_rate);
   } else if (spec_.non_finite() != TableSpec::REJECT) {
     // Counts offenders of skipped steps too, because people want to know whose gradients were at
@@ -536,7 +581,8 @@ HashResult Table::Hash() {
       result.hash += HashScalar(owner, 0, column, bits);
     });
     for (size_t i = 0; i < layout_.num_slot_values(); ++i) {
-      result.hash += HashScalar(owner, static_cast<uint32_t>(1 + i / dim), i % dim, std::bit_cast<uint32_t>(row.slots[i]));
+      result.hash += HashScalar(owner, static_cast<uint32_t>(1 + i / dim), i % dim,
+                                std::bit_cast<uint32_t>(row.slots[i]));
     }
   });
   return result;

@@ -18,15 +18,15 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "proto/embedding.pb.h"
-#include "ps/wire/step.h"
 #include "ps/optimizer/lazy_catch_up.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "ps/store/pending_gradients.h"
 #include "ps/store/row_number_cache.h"
-#include "ps/wire/row_layout.h"
 #include "ps/store/row_store.h"
 #include "ps/store/shared_sums.h"
+#include "ps/wire/row_layout.h"
 #include "ps/wire/statistics.h"
+#include "ps/wire/step.h"
 #include "ps/wire/value_guard.h"
 #include "ps/wire/wire_rows.h"
 
@@ -34,7 +34,8 @@ namespace tandem::ps {
 
 // InvalidArgument, naming the field, if no table can be made of the spec.
 absl::Status CheckTableSpec(const TableSpec& spec);
-// InvalidArgument unless rows of `width` numbers can be assigned and read (ps/client/table_admin.h).
+// InvalidArgument unless rows of `width` numbers can be assigned and read
+// (ps/client/table_admin.h).
 absl::Status CheckRowWidth(const TableSpec& spec, size_t width);
 
 class Table {
@@ -48,7 +49,9 @@ class Table {
   const RowLayout& layout() const { return layout_; }
   size_t num_rows() const { return rows_.size(); }
   // Bytes of rows, their index, and pending bits.
-  size_t memory_bytes() const { return rows_.record_bytes() + rows_.index_bytes() + pending_.memory_bytes(); }
+  size_t memory_bytes() const {
+    return rows_.record_bytes() + rows_.index_bytes() + pending_.memory_bytes();
+  }
 
   // Returns the row's record, valid until a row is created. The header is null if the row is
   // absent.
@@ -61,35 +64,39 @@ class Table {
   // Writes each id's weights after the last committed step to `rows` [*, dim], encoded in `format`.
   // An absent row is created first or, without `create`, only computed. `step` is the step that
   // trains with the rows; 0 if no step does.
-  void Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions = {},
-            WireFormat format = WIRE_F32);
+  void Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows,
+            absl::Span<const uint32_t> positions = {}, WireFormat format = WIRE_F32);
   // Computes sums[positions[i]] += weights[i] * row(ids[i]), in the order of the ids, with rows as
   // Pull shows them in f32. `sums` is [*, dim]. `weights` are f32 at any alignment; null means all
   // 1. Ids may repeat.
-  void PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create, absl::Span<const uint32_t> positions, const void* weights,
-                float* sums);
+  void PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create,
+                absl::Span<const uint32_t> positions, const void* weights, float* sums);
   // Computes this table's share of sums over rows of several tables. Writes the weights of ids[i]
   // to row positions[i] of the memory that `sums` gathers, and arrives at every block. `positions`
   // is ascending. Ids may repeat.
-  void PullShared(uint64_t step, absl::Span<const uint64_t> ids, bool create, absl::Span<const uint32_t> positions, SharedSums& sums);
+  void PullShared(uint64_t step, absl::Span<const uint64_t> ids, bool create,
+                  absl::Span<const uint32_t> positions, SharedSums& sums);
   // Like Pull, for a caller that has rows. versions[i] - 1 is the version of the caller's row; 0
   // means no row. A row is written if it was committed more than `read_bound` times since. A row
   // that steps without a gradient change is also written. versions[i] becomes the written row's
   // version + 1, or 0 if the row is not written.
-  void PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions, void* rows,
-                   absl::Span<const uint32_t> positions = {}, WireFormat format = WIRE_F32);
+  void PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound,
+                   uint32_t* versions, void* rows, absl::Span<const uint32_t> positions = {},
+                   WireFormat format = WIRE_F32);
   // For every row that PullChanged did not write: how many commits the caller's row lacked.
   const StepCounts& left_out() const { return left_out_; }
   // Adds `gradients` [*, dim] to the pending step. `owner` keeps the gradients alive until Commit.
   // Commit creates absent rows. Ids may repeat if positions ascend.
   // REQUIRES: gradients are finite if the table's policy is REJECT; the bits of `sequence` above
   // kSequenceBits are the trainer's number.
-  void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const WireRows& gradients,
-                  std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions = {});
+  void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids,
+                  const WireRows& gradients, std::shared_ptr<const void> owner,
+                  absl::Span<const uint32_t> positions = {});
   // Applies gradients [ids.size(), dim], times `scale`, at once as step `step`, one after the
   // other. Creates absent rows.
   // REQUIRES: no other gradients are pending; only ids of rows that exist repeat.
-  void Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients);
+  void Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids,
+              const float* gradients);
   // Sum over rows of the squared norm of the row's pending gradient. A row's norm is f64 in a fixed
   // order. The sum is saturating unsigned fixed point with 64 fraction bits. So the sum depends
   // neither on the order of rows nor on their owners.
@@ -154,8 +161,8 @@ class Table {
   void PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create, const Visit& show);
   // Writes found rows as Pull documents; all_there tells if every row was found. Row i goes to
   // rows[i], or rows[positions[i]].
-  void Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers, bool all_there, char* rows,
-            absl::Span<const uint32_t> positions, WireFormat format);
+  void Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers,
+            bool all_there, char* rows, absl::Span<const uint32_t> positions, WireFormat format);
   // Computes a new row's weights as Pull shows them.
   void FirstWeights(uint64_t id, float* weights);
   // Writes the first weights of an id without a row to `target`, encoded in `format`.
@@ -176,14 +183,17 @@ class Table {
   // Queues the optimizer's step with `sum`, the sum of `count` gradients; runs it in Flush at the
   // latest. Until then record and sum must stay in place.
   // REQUIRES: UpdatesInPlace() if the row is queued already.
-  [[gnu::noinline]] void EnqueueSum(char* record, const float* sum, uint32_t count, float scale, uint64_t step, double learning_rate);
+  [[gnu::noinline]] void EnqueueSum(char* record, const float* sum, uint32_t count, float scale,
+                                    uint64_t step, double learning_rate);
   // Queues a row whose missed steps have been run.
-  void Enqueue(char* record, const RowUpdate& update, uint32_t count, uint64_t step, double learning_rate);
+  void Enqueue(char* record, const RowUpdate& update, uint32_t count, uint64_t step,
+               double learning_rate);
   [[gnu::noinline]] void Flush(uint64_t step, double learning_rate);
   // True if a row's update reads nothing but its record.
   bool UpdatesInPlace() const { return layout_.storage() == STORED_F32 && !missed_.matter(); }
   // Commits one row. This is the general path.
-  [[gnu::noinline]] void CommitRow(size_t pending_row, char* record, float scale, uint64_t step, double learning_rate);
+  [[gnu::noinline]] void CommitRow(size_t pending_row, char* record, float scale, uint64_t step,
+                                   double learning_rate);
   // Decodes a gradient as f32 into `values` [dim], and returns `values`.
   const float* Decode(const PendingGradients::Gradient& gradient, float* values) const;
   // Prefetches the gradients that SumPending will read.
@@ -193,10 +203,12 @@ class Table {
   // Like SumPending, but applies the table's policy to numbers that are not finite. Returns how
   // many gradients were added; 0 means that the row has none. `guarded` counts, and may be null.
   uint32_t SumFinite(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded);
-  [[gnu::noinline]] uint32_t SumMended(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded);
+  [[gnu::noinline]] uint32_t SumMended(size_t pending_row, uint64_t step, float* sum,
+                                       ValueGuardStatistics* guarded);
   // Applies the table's policy to a sum of finite gradients that is not finite. Returns how many of
   // the `added` gradients count. `trainer` sent the gradient that made the sum infinite.
-  uint32_t MendSum(size_t pending_row, uint64_t step, uint32_t trainer, uint32_t added, float* sum, ValueGuardStatistics* guarded);
+  uint32_t MendSum(size_t pending_row, uint64_t step, uint32_t trainer, uint32_t added, float* sum,
+                   ValueGuardStatistics* guarded);
   // Returns `scale`, or less if `sum` times `scale` were longer than max_row_norm.
   float ClippedScale(const float* sum, float scale);
 
@@ -207,7 +219,7 @@ class Table {
   RowStore rows_;
 
   PendingGradients pending_;
-  RowNumberCache pulled_;           // numbers of rows pulled since the last commit
+  RowNumberCache pulled_;          // numbers of rows pulled since the last commit
   std::vector<uint64_t> numbers_;  // numbers of a call's ids
   std::vector<uint32_t> places_;   // places of a block's rows
   // Rows queued for the optimizer: the first num_updates_ entries.

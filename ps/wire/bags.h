@@ -17,7 +17,8 @@ namespace tandem::ps {
 enum class Pooling { SUM, MEAN, SQRT_N };
 inline double PoolingFactor(Pooling pooling, size_t count) {
   if (pooling == Pooling::SUM || count == 0) return 1;
-  return 1 / (pooling == Pooling::MEAN ? static_cast<double>(count) : std::sqrt(static_cast<double>(count)));
+  return 1 / (pooling == Pooling::MEAN ? static_cast<double>(count)
+                                       : std::sqrt(static_cast<double>(count)));
 }
 
 // Bags of rows of one table: bag b has ids[offsets[b]] to ids[offsets[b + 1] - 1]. No id is 0; an

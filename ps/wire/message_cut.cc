@@ -12,8 +12,8 @@ size_t MessageBytes(size_t row_bytes) { return sizeof(uint64_t) + row_bytes; }
 
 // The size at which all messages of a server are about equal. A short last message would cost as
 // much as a whole one. With two equal messages, one can be received while the other is made.
-size_t EvenBytes(int server, const std::vector<std::vector<OwnedIds>>& split, const std::vector<size_t>& row_bytes,
-                 size_t max_bytes) {
+size_t EvenBytes(int server, const std::vector<std::vector<OwnedIds>>& split,
+                 const std::vector<size_t>& row_bytes, size_t max_bytes) {
   size_t total = 0, widest = 0;
   for (size_t segment = 0; segment < split.size(); ++segment) {
     const size_t count = split[segment][static_cast<size_t>(server)].ids.size();
@@ -52,8 +52,8 @@ std::vector<CutMessage> CutForServer(int server, const std::vector<std::vector<O
 
 }  // namespace
 
-std::vector<CutMessage> CutMessages(const std::vector<std::vector<OwnedIds>>& split, const std::vector<size_t>& row_bytes,
-                                    size_t max_bytes) {
+std::vector<CutMessage> CutMessages(const std::vector<std::vector<OwnedIds>>& split,
+                                    const std::vector<size_t>& row_bytes, size_t max_bytes) {
   std::vector<std::vector<CutMessage>> by_server;
   size_t longest = 0;
   for (size_t server = 0; !split.empty() && server < split[0].size(); ++server) {

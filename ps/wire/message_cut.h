@@ -28,7 +28,7 @@ struct CutMessage {
 // row. A message holds at most `max_bytes` of ids and rows, but at least one row, and at most
 // kMaxSegments ranges. The messages of a server have about the same size. The result takes messages
 // of the servers in turn.
-std::vector<CutMessage> CutMessages(const std::vector<std::vector<OwnedIds>>& split, const std::vector<size_t>& row_bytes,
-                                    size_t max_bytes);
+std::vector<CutMessage> CutMessages(const std::vector<std::vector<OwnedIds>>& split,
+                                    const std::vector<size_t>& row_bytes, size_t max_bytes);
 
 }  // namespace tandem::ps

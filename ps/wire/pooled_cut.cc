@@ -7,7 +7,8 @@
 
 namespace tandem::ps {
 
-absl::StatusOr<std::vector<PooledMessage>> CutBags(const Bags& bags, const Router& router, size_t dim, size_t max_bytes) {
+absl::StatusOr<std::vector<PooledMessage>> CutBags(const Bags& bags, const Router& router,
+                                                   size_t dim, size_t max_bytes) {
   RETURN_IF_ERROR(CheckBags(bags));
   std::vector<std::vector<PooledMessage>> by_server(static_cast<size_t>(router.num_owners()));
   std::vector<size_t> bytes(by_server.size(), max_bytes);  // bytes in the server's last message
@@ -15,8 +16,9 @@ absl::StatusOr<std::vector<PooledMessage>> CutBags(const Bags& bags, const Route
     for (uint64_t i = bags.offsets[bag]; i < bags.offsets[bag + 1]; ++i) {
       const uint64_t id = bags.ids[i];
       const auto server = static_cast<size_t>(router.OwnerOf(bags.table, id));
-      const bool full = bytes[server] >= max_bytes ||
-                        (by_server[server].back().ids.size() + 1) * dim * sizeof(float) > kMaxPooledRowBytes;
+      const bool full =
+          bytes[server] >= max_bytes ||
+          (by_server[server].back().ids.size() + 1) * dim * sizeof(float) > kMaxPooledRowBytes;
       if (full) {
         by_server[server].emplace_back().server = static_cast<int>(server);
         bytes[server] = 0;

@@ -22,6 +22,7 @@ struct PooledMessage {
 
 // A message holds at most `max_bytes` of ids and rows of bags, but at least one id. Returns
 // InvalidArgument like CheckBags.
-absl::StatusOr<std::vector<PooledMessage>> CutBags(const Bags& bags, const Router& router, size_t dim, size_t max_bytes);
+absl::StatusOr<std::vector<PooledMessage>> CutBags(const Bags& bags, const Router& router,
+                                                   size_t dim, size_t max_bytes);
 
 }  // namespace tandem::ps

@@ -22,7 +22,8 @@ struct RoundingBlocks {
 
   static RoundingBlocks Make(uint64_t folded_key, uint64_t step, uint64_t first) {
     const Blocks low = Blocks{} + 0xffffffffu;
-    Blocks c0 = Blocks{0, 1, 2, 3, 4, 5, 6, 7} + first, c1{}, c2 = Blocks{} + (step & 0xffffffff), c3 = Blocks{} + (step >> 32);
+    Blocks c0 = Blocks{0, 1, 2, 3, 4, 5, 6, 7} + first, c1{}, c2 = Blocks{} + (step & 0xffffffff),
+           c3 = Blocks{} + (step >> 32);
     uint64_t k0 = folded_key & 0xffffffff, k1 = folded_key >> 32;
     for (int round = 0; round < 10; ++round) {
       const Blocks p0 = (c0 & low) * 0xD2511F53u, p1 = (c2 & low) * 0xCD9E8D57u;
@@ -36,7 +37,8 @@ struct RoundingBlocks {
     return {c0 | c1 << 32, c2 | c3 << 32};
   }
 #ifdef TANDEM_VECTOR_COPIES
-  __attribute__((target("avx512f"))) static RoundingBlocks MakeAvx512(const kernels::PhiloxKeys& keys, uint64_t step, uint64_t first) {
+  __attribute__((target("avx512f"))) static RoundingBlocks MakeAvx512(
+      const kernels::PhiloxKeys& keys, uint64_t step, uint64_t first) {
     const Blocks low = Blocks{} + 0xffffffffu;
     kernels::PhiloxVectors block;
     block.Start(kernels::PhiloxVectors::From(first), step);
@@ -57,17 +59,19 @@ struct RoundingQuads {
   Quad c0, c1, c2, c3;
 
   __attribute__((target("avx2"))) static Quad Multiply(uint32_t factor, Quad x) {
-    return reinterpret_cast<Quad>(_mm256_mul_epu32(_mm256_set1_epi64x(factor), reinterpret_cast<__m256i>(x)));
+    return reinterpret_cast<Quad>(
+        _mm256_mul_epu32(_mm256_set1_epi64x(factor), reinterpret_cast<__m256i>(x)));
   }
   // Moves each upper half to the lower half.
   __attribute__((target("avx2"))) static Quad Upper(Quad x) {
-    return reinterpret_cast<Quad>(_mm256_shuffle_epi32(reinterpret_cast<__m256i>(x), _MM_SHUFFLE(3, 3, 1, 1)));
+    return reinterpret_cast<Quad>(
+        _mm256_shuffle_epi32(reinterpret_cast<__m256i>(x), _MM_SHUFFLE(3, 3, 1, 1)));
   }
   // Returns a's lower halves, with b's lower halves above them.
   __attribute__((target("avx2"))) static Quad Join(Quad a, Quad b) {
     constexpr int kUpperHalves = 0b10101010;
-    return reinterpret_cast<Quad>(
-        _mm256_blend_epi32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b << 32), kUpperHalves));
+    return reinterpret_cast<Quad>(_mm256_blend_epi32(
+        reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b << 32), kUpperHalves));
   }
 
   __attribute__((target("avx2"))) void Start(uint64_t first, uint64_t step) {
@@ -86,13 +90,16 @@ struct RoundingQuads {
   // Writes each block's four words side by side: the bits of eight columns per block.
   __attribute__((target("avx2"))) void Store(uint16_t* bits) const {
     const Quad words = Join(c0, c1), more_words = Join(c2, c3);
-    const Quad pairs[2] = {__builtin_shufflevector(words, more_words, 0, 4, 1, 5), __builtin_shufflevector(words, more_words, 2, 6, 3, 7)};
+    const Quad pairs[2] = {__builtin_shufflevector(words, more_words, 0, 4, 1, 5),
+                           __builtin_shufflevector(words, more_words, 2, 6, 3, 7)};
     std::memcpy(bits, pairs, sizeof(pairs));
   }
 
   // Writes the bits of kRoundingColumns columns. Two groups of four blocks run interleaved, so that
   // each hides the latency of the other.
-  __attribute__((target("avx2"))) static void StoreColumns(const kernels::PhiloxKeys& keys, uint64_t step, uint64_t first, uint16_t* bits) {
+  __attribute__((target("avx2"))) static void StoreColumns(const kernels::PhiloxKeys& keys,
+                                                           uint64_t step, uint64_t first,
+                                                           uint16_t* bits) {
     RoundingQuads a, b;
     a.Start(first, step);
     b.Start(first + 4, step);
@@ -112,7 +119,8 @@ struct RoundingQuads {
 // columns per block.
 // REQUIRES: `first` is a multiple of 8; `bits` has room for `count` rounded up to kRoundingColumns.
 template <kernels::InstructionSet kSet>
-inline void RoundingBits(uint64_t folded_key, uint64_t step, uint32_t first, uint32_t count, uint16_t* bits) {
+inline void RoundingBits(uint64_t folded_key, uint64_t step, uint32_t first, uint32_t count,
+                         uint16_t* bits) {
   using Blocks = RoundingBlocks::Blocks;
 #ifdef TANDEM_VECTOR_COPIES
   const kernels::PhiloxKeys keys = kernels::RoundKeys(folded_key);
@@ -126,14 +134,16 @@ inline void RoundingBits(uint64_t folded_key, uint64_t step, uint32_t first, uin
 #endif
     RoundingBlocks made;
 #ifdef TANDEM_VECTOR_COPIES
-    if constexpr (kSet == kernels::InstructionSet::AVX512) made = RoundingBlocks::MakeAvx512(keys, step, (first + done) / 8);
+    if constexpr (kSet == kernels::InstructionSet::AVX512)
+      made = RoundingBlocks::MakeAvx512(keys, step, (first + done) / 8);
     else
 #endif
       made = RoundingBlocks::Make(folded_key, step, (first + done) / 8);
     // Stores each block's words side by side, as wide as the next load. A load that spans several
     // stores waits for all of them.
-    const Blocks pairs[2] = {__builtin_shufflevector(made.words, made.more_words, 0, 8, 1, 9, 2, 10, 3, 11),
-                             __builtin_shufflevector(made.words, made.more_words, 4, 12, 5, 13, 6, 14, 7, 15)};
+    const Blocks pairs[2] = {
+        __builtin_shufflevector(made.words, made.more_words, 0, 8, 1, 9, 2, 10, 3, 11),
+        __builtin_shufflevector(made.words, made.more_words, 4, 12, 5, 13, 6, 14, 7, 15)};
     std::memcpy(bits, pairs, sizeof(pairs));
   }
 }

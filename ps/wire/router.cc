@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/memory/buffer.h"
 #include "kernels/base/check.h"
+#include "kernels/memory/buffer.h"
 #include "ps/wire/hash_seed.h"
 
 namespace tandem::ps {
@@ -64,12 +64,15 @@ class SeenIds {
 
 ShardSet ShardsOwnedBy(const rpc::ShardMap& map, uint32_t ps) {
   ShardSet shards;
-  for (uint32_t shard = 0; map.num_ps() > 0 && shard < kNumVirtualShards; ++shard) shards.set(shard, map.Owner(shard) == ps);
+  for (uint32_t shard = 0; map.num_ps() > 0 && shard < kNumVirtualShards; ++shard)
+    shards.set(shard, map.Owner(shard) == ps);
   return shards;
 }
 
 Router::Router(std::vector<uint16_t> owner_of_shard, int num_owners)
-    : owner_of_shard_(std::move(owner_of_shard)), num_owners_(num_owners), multiplier_(HashSeed() | 1) {
+    : owner_of_shard_(std::move(owner_of_shard)),
+      num_owners_(num_owners),
+      multiplier_(HashSeed() | 1) {
   TANDEM_CHECK_EQ(owner_of_shard_.size(), size_t{kNumVirtualShards});
   TANDEM_CHECK_GE(num_owners, 1);
   for (uint16_t owner : owner_of_shard_) TANDEM_CHECK_LT(static_cast<int>(owner), num_owners);
@@ -95,24 +98,28 @@ std::vector<ShardRange> Router::ShardsOf(int owner) const {
   std::vector<ShardRange> ranges;
   for (uint32_t shard = 0; shard < kNumVirtualShards; ++shard) {
     if (owner_of_shard_[shard] != owner) continue;
-    if (ranges.empty() || ranges.back().first() + ranges.back().count() != shard) ranges.emplace_back().set_first(shard);
+    if (ranges.empty() || ranges.back().first() + ranges.back().count() != shard)
+      ranges.emplace_back().set_first(shard);
     ranges.back().set_count(ranges.back().count() + 1);
   }
   return ranges;
 }
 
-absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_view table_name, const void* ids,
-                                                    size_t count, ShardSet* touched, bool distinct) const {
+absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_view table_name,
+                                                    const void* ids, size_t count,
+                                                    ShardSet* touched, bool distinct) const {
   const auto wrong = [&](uint64_t id, const char* why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("table ", absl::string_view(table_name.data(), table_name.size()), ": id ", id, " ", why));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", absl::string_view(table_name.data(), table_name.size()), ": id ", id, " ", why));
   };
-  if (count >= std::numeric_limits<uint32_t>::max()) return wrong(count, "ids in one segment are too many");
+  if (count >= std::numeric_limits<uint32_t>::max())
+    return wrong(count, "ids in one segment are too many");
   // Checks and uses the same copy: the sender may still write to the message's memory.
   std::vector<uint64_t> read(count);
   if (count > 0) std::memcpy(read.data(), ids, count * sizeof(uint64_t));
   if (!distinct) {
-    if (std::find(read.begin(), read.end(), 0) != read.end()) return wrong(0, "is padding, never a row");
+    if (std::find(read.begin(), read.end(), 0) != read.end())
+      return wrong(0, "is padding, never a row");
   } else if (!Ascend(read)) {  // strictly ascending ids are distinct and not 0
     SeenIds seen(read.data(), count, multiplier_);
     for (size_t i = 0; i < count; ++i) {

@@ -41,14 +41,18 @@ class Router {
   static Router RoundRobin(int num_owners);
 
   int num_owners() const { return num_owners_; }
-  int OwnerOf(uint32_t table, uint64_t id) const { return owner_of_shard_[rpc::VirtualShard(table, id)]; }
+  int OwnerOf(uint32_t table, uint64_t id) const {
+    return owner_of_shard_[rpc::VirtualShard(table, id)];
+  }
   // The virtual shards of one owner, ascending, in as few ranges as possible.
   std::vector<ShardRange> ShardsOf(int owner) const;
   // Returns one entry per owner. `ids` are `count` little-endian u64 at any alignment. Adds the
   // virtual shards of the ids to `touched`. InvalidArgument, naming table and id, for id 0 or, with
   // `distinct`, for a repeated id.
-  absl::StatusOr<std::vector<OwnedIds>> Split(uint32_t table, std::string_view table_name, const void* ids, size_t count,
-                                              ShardSet* touched = nullptr, bool distinct = true) const;
+  absl::StatusOr<std::vector<OwnedIds>> Split(uint32_t table, std::string_view table_name,
+                                              const void* ids, size_t count,
+                                              ShardSet* touched = nullptr,
+                                              bool distinct = true) const;
 
  private:
   std::vector<uint16_t> owner_of_shard_;

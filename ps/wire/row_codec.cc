@@ -18,11 +18,13 @@ namespace tandem::ps {
 
 namespace {
 
-constexpr float kLargest = 127;          // largest int8 weight
-constexpr uint32_t kMaxColumns = 512;    // columns at a time; a multiple of kRoundingColumns
+constexpr float kLargest = 127;        // largest int8 weight
+constexpr uint32_t kMaxColumns = 512;  // columns at a time; a multiple of kRoundingColumns
 
 // Byte offset of the scale of an int8 row.
-size_t ScaleOffset(uint32_t dim) { return (dim + sizeof(float) - 1) / sizeof(float) * sizeof(float); }
+size_t ScaleOffset(uint32_t dim) {
+  return (dim + sizeof(float) - 1) / sizeof(float) * sizeof(float);
+}
 
 inline uint16_t StochasticBFloat16(float x, uint16_t random) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
@@ -32,7 +34,9 @@ inline uint16_t StochasticBFloat16(float x, uint16_t random) {
 // Returns 0, which makes all weights 0, if the scale is too small for a finite inverse.
 float ScaleOf(const float* weights, uint32_t dim) {
   float largest = 0;
-  kernels::Vectorised([&] { largest = kernels::LaneMaxOf<float>(dim, [=](int64_t i) { return std::fabs(weights[i]); }); });
+  kernels::Vectorised([&] {
+    largest = kernels::LaneMaxOf<float>(dim, [=](int64_t i) { return std::fabs(weights[i]); });
+  });
   const float scale = largest / kLargest;
   return scale < 0x1p-126f ? 0 : scale;
 }
@@ -52,17 +56,23 @@ inline int8_t ToInt8(float rounded) {
 
 const char* NameOf(RowStorage storage) {
   switch (storage) {
-    case STORED_BF16: return "BF16";
-    case STORED_INT8: return "INT8";
-    default: return "F32";
+    case STORED_BF16:
+      return "BF16";
+    case STORED_INT8:
+      return "INT8";
+    default:
+      return "F32";
   }
 }
 
 size_t StoredBytes(RowStorage storage, uint32_t dim) {
   switch (storage) {
-    case STORED_BF16: return sizeof(BFloat16) * size_t{dim};
-    case STORED_INT8: return ScaleOffset(dim) + sizeof(float);
-    default: return sizeof(float) * size_t{dim};
+    case STORED_BF16:
+      return sizeof(BFloat16) * size_t{dim};
+    case STORED_INT8:
+      return ScaleOffset(dim) + sizeof(float);
+    default:
+      return sizeof(float) * size_t{dim};
   }
 }
 
@@ -102,7 +112,8 @@ void EncodeNearest(RowStorage storage, const float* weights, uint32_t dim, char*
     kernels::Vectorised([=] {
       const float *const from = weights, unit = inverse;
       char* const to = stored;
-      for (uint32_t i = 0, end = dim; i < end; ++i) to[i] = static_cast<char>(ToInt8(RoundedToInteger(from[i] * unit)));
+      for (uint32_t i = 0, end = dim; i < end; ++i)
+        to[i] = static_cast<char>(ToInt8(RoundedToInteger(from[i] * unit)));
     });
     std::memcpy(stored + ScaleOffset(dim), &scale, sizeof(scale));
   } else {
@@ -110,7 +121,8 @@ void EncodeNearest(RowStorage storage, const float* weights, uint32_t dim, char*
   }
 }
 
-void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, RandomKey key, uint64_t step, char* stored) {
+void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, RandomKey key,
+                      uint64_t step, char* stored) {
   if (storage == STORED_F32) {
     std::memcpy(stored, weights, sizeof(float) * dim);
     return;
@@ -127,7 +139,8 @@ void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, Ra
       if (in_bytes) {
         char* const to = stored + begin;
         for (uint32_t i = 0; i < count; ++i) {
-          to[i] = static_cast<char>(ToInt8(std::floor(from[i] * unit + static_cast<float>(bits[i]) * 0x1p-16f)));
+          to[i] = static_cast<char>(
+              ToInt8(std::floor(from[i] * unit + static_cast<float>(bits[i]) * 0x1p-16f)));
         }
       } else {
         char* const to = stored + size_t{begin} * sizeof(uint16_t);
@@ -141,14 +154,19 @@ void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, Ra
   if (in_bytes) std::memcpy(stored + ScaleOffset(dim), &scale, sizeof(scale));
 }
 
-void ForEachStored(RowStorage storage, const char* stored, uint32_t dim, absl::FunctionRef<void(uint32_t, uint32_t)> visit) {
+void ForEachStored(RowStorage storage, const char* stored, uint32_t dim,
+                   absl::FunctionRef<void(uint32_t, uint32_t)> visit) {
   const auto at = [stored](size_t offset, auto bits) {
     std::memcpy(&bits, stored + offset, sizeof(bits));
     return bits;
   };
-  const size_t size = storage == STORED_F32 ? sizeof(float) : storage == STORED_BF16 ? sizeof(BFloat16) : 1;
+  const size_t size = storage == STORED_F32    ? sizeof(float)
+                      : storage == STORED_BF16 ? sizeof(BFloat16)
+                                               : 1;
   for (uint32_t i = 0; i < dim; ++i) {
-    visit(i, size == 4 ? at(4 * size_t{i}, uint32_t{}) : size == 2 ? at(2 * size_t{i}, uint16_t{}) : at(i, uint8_t{}));
+    visit(i, size == 4   ? at(4 * size_t{i}, uint32_t{})
+             : size == 2 ? at(2 * size_t{i}, uint16_t{})
+                         : at(i, uint8_t{}));
   }
   if (storage == STORED_INT8) visit(dim, at(ScaleOffset(dim), uint32_t{}));
 }

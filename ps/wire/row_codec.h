@@ -25,10 +25,12 @@ size_t StoredBytes(RowStorage storage, uint32_t dim);
 void DecodeWeights(RowStorage storage, const char* stored, uint32_t dim, float* weights);
 // Rounds to nearest, ties to even. Used for a row's first weights.
 void EncodeNearest(RowStorage storage, const float* weights, uint32_t dim, char* stored);
-void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, RandomKey key, uint64_t step, char* stored);
+void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, RandomKey key,
+                      uint64_t step, char* stored);
 
 // Calls visit(column, its stored bits) for each column, and for int8 visit(dim, the bits of the
 // scale). params_hash hashes these values.
-void ForEachStored(RowStorage storage, const char* stored, uint32_t dim, absl::FunctionRef<void(uint32_t, uint32_t)> visit);
+void ForEachStored(RowStorage storage, const char* stored, uint32_t dim,
+                   absl::FunctionRef<void(uint32_t, uint32_t)> visit);
 
 }  // namespace tandem::ps

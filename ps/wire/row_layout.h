@@ -30,8 +30,8 @@ static_assert(sizeof(RowHeader) == 24);
 // Pointers into the record of a row.
 struct RowView {
   RowHeader* header = nullptr;
-  char* weights = nullptr;   // [dim], encoded as in row_codec.h
-  float* slots = nullptr;    // [num_slot_values]
+  char* weights = nullptr;  // [dim], encoded as in row_codec.h
+  float* slots = nullptr;   // [num_slot_values]
 };
 
 class RowLayout {
@@ -42,7 +42,8 @@ class RowLayout {
         num_slot_values_(num_slot_values),
         weight_bytes_(RoundUp(StoredBytes(storage, dim), alignof(float))),
         weights_offset_(weight_bytes_ >= kCacheLine ? kCacheLine : sizeof(RowHeader)),
-        stride_(RoundUp(weights_offset_ + value_bytes(), weights_offset_ == kCacheLine ? kCacheLine : alignof(RowHeader))) {}
+        stride_(RoundUp(weights_offset_ + value_bytes(),
+                        weights_offset_ == kCacheLine ? kCacheLine : alignof(RowHeader))) {}
 
   uint32_t dim() const { return dim_; }
   RowStorage storage() const { return storage_; }
@@ -52,14 +53,17 @@ class RowLayout {
   // Bytes of weights and slots, which are adjacent.
   size_t value_bytes() const { return weight_bytes_ + num_slot_values_ * sizeof(float); }
   // The sum of the sizes of all fields, without padding between them.
-  size_t field_bytes() const { return sizeof(RowHeader) + StoredBytes(storage_, dim_) + num_slot_values_ * sizeof(float); }
+  size_t field_bytes() const {
+    return sizeof(RowHeader) + StoredBytes(storage_, dim_) + num_slot_values_ * sizeof(float);
+  }
   // Bytes from one row to the next. Rows in 64-byte aligned memory have the alignment that the top
   // of this file promises.
   size_t stride() const { return stride_; }
 
   RowView View(char* record) const {
     char* const weights = record + weights_offset_;
-    return {reinterpret_cast<RowHeader*>(record), weights, reinterpret_cast<float*>(weights + weight_bytes_)};
+    return {reinterpret_cast<RowHeader*>(record), weights,
+            reinterpret_cast<float*>(weights + weight_bytes_)};
   }
 
  private:

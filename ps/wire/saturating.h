@@ -17,7 +17,9 @@ inline absl::uint128 ToFixedPoint(double value) {
   return absl::uint128(std::ldexp(value, 64));
 }
 
-inline double FromFixedPoint(absl::uint128 value) { return std::ldexp(static_cast<double>(value), -64); }
+inline double FromFixedPoint(absl::uint128 value) {
+  return std::ldexp(static_cast<double>(value), -64);
+}
 
 inline absl::uint128 SaturatingAdd(absl::uint128 a, absl::uint128 b) {
   return b > absl::Uint128Max() - a ? absl::Uint128Max() : a + b;

@@ -8,8 +8,10 @@ namespace {
 
 void MergeHistogram(const StepHistogram& part, StepHistogram* total) {
   for (int i = 0; i < part.counts_size(); ++i) {
-    if (i < total->counts_size()) total->set_counts(i, total->counts(i) + part.counts(i));
-    else total->add_counts(part.counts(i));
+    if (i < total->counts_size())
+      total->set_counts(i, total->counts(i) + part.counts(i));
+    else
+      total->add_counts(part.counts(i));
   }
   total->set_max(std::max(total->max(), part.max()));
 }
@@ -46,7 +48,9 @@ void StepCounts::Add(uint64_t steps) {
   max_ = std::max(max_, steps);
 }
 
-uint64_t StepCounts::total() const { return std::accumulate(counts_.begin(), counts_.end(), uint64_t{0}); }
+uint64_t StepCounts::total() const {
+  return std::accumulate(counts_.begin(), counts_.end(), uint64_t{0});
+}
 
 void StepCounts::Save(StepHistogram* histogram) const {
   histogram->mutable_counts()->Assign(counts_.begin(), counts_.end());
@@ -93,8 +97,10 @@ void MergeStatistics(const StatisticsReply& part, StatisticsReply* total) {
   MergeHistogram(part.staleness(), total->mutable_staleness());
   MergeHistogram(part.outstanding(), total->mutable_outstanding());
   for (int i = 0; i < part.clocks_size(); ++i) {
-    if (i < total->clocks_size()) total->set_clocks(i, std::min(total->clocks(i), part.clocks(i)));
-    else total->add_clocks(part.clocks(i));
+    if (i < total->clocks_size())
+      total->set_clocks(i, std::min(total->clocks(i), part.clocks(i)));
+    else
+      total->add_clocks(part.clocks(i));
   }
 }
 

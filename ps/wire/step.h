@@ -51,6 +51,8 @@ struct HashResult {
 };
 
 // Bytes of `num_ids` ids and their rows, or gradients.
-inline size_t CallBytes(size_t num_ids, size_t dim) { return num_ids * (sizeof(uint64_t) + dim * sizeof(float)); }
+inline size_t CallBytes(size_t num_ids, size_t dim) {
+  return num_ids * (sizeof(uint64_t) + dim * sizeof(float));
+}
 
 }  // namespace tandem::ps

@@ -13,20 +13,23 @@ void ValueGuardStatistics::NoteOffender(const Offender& offender) {
   if (!first.has_value() || place(offender) < place(*first)) first = offender;
 }
 
-absl::Status ValueGuardStatistics::NoteRejected(const std::string& table, const Offender& offender) {
+absl::Status ValueGuardStatistics::NoteRejected(const std::string& table,
+                                                const Offender& offender) {
   ++rejected;
   NoteOffender(offender);
   return absl::OutOfRangeError(absl::StrCat("table ", table, ": the gradient of id ", offender.id,
-                                                 " is not finite (NaN or infinity), from trainer ", offender.trainer, " in step ",
-                                                 offender.step));
+                                            " is not finite (NaN or infinity), from trainer ",
+                                            offender.trainer, " in step ", offender.step));
 }
 
-absl::Status ValueGuardStatistics::NoteRejectedSum(const std::string& table, const Offender& offender) {
+absl::Status ValueGuardStatistics::NoteRejectedSum(const std::string& table,
+                                                   const Offender& offender) {
   ++rejected;
   NoteOffender(offender);
   return absl::OutOfRangeError(
-      absl::StrCat("table ", table, ": the gradients of id ", offender.id, " are finite and their sum is not, from that of trainer ",
-                   offender.trainer, " on, in step ", offender.step));
+      absl::StrCat("table ", table, ": the gradients of id ", offender.id,
+                   " are finite and their sum is not, from that of trainer ", offender.trainer,
+                   " on, in step ", offender.step));
 }
 
 void ValueGuardStatistics::Merge(const ValueGuardStatistics& other) {
@@ -54,7 +57,8 @@ std::optional<size_t> FindNonFinite(const WireRows& gradients, size_t count, uin
 }
 
 bool AllFinite(absl::Span<const float> values) {
-  return AllFinite(WIRE_F32, reinterpret_cast<const char*>(values.data()), 1, static_cast<uint32_t>(values.size()));
+  return AllFinite(WIRE_F32, reinterpret_cast<const char*>(values.data()), 1,
+                   static_cast<uint32_t>(values.size()));
 }
 
 bool AllFinite(const RowLayout& layout, const char* values) {
@@ -62,7 +66,8 @@ bool AllFinite(const RowLayout& layout, const char* values) {
                             : layout.storage() == STORED_INT8 ? WIRE_INT8
                                                               : WIRE_F32;
   return AllFinite(format, values, 1, layout.dim()) &&
-         AllFinite(WIRE_F32, values + layout.weight_bytes(), 1, static_cast<uint32_t>(layout.num_slot_values()));
+         AllFinite(WIRE_F32, values + layout.weight_bytes(), 1,
+                   static_cast<uint32_t>(layout.num_slot_values()));
 }
 
 void ZeroNonFinite(absl::Span<float> values) {

@@ -30,10 +30,10 @@ struct ValueGuardStatistics {
 
   // Messages refused for a row gradient that was not finite, and sums that overflowed.
   uint64_t rejected = 0;
-  uint64_t skipped = 0;   // row gradients dropped because they were not finite
+  uint64_t skipped = 0;  // row gradients dropped because they were not finite
   // Row gradients with numbers that were not finite; those numbers became 0.
   uint64_t mended = 0;
-  uint64_t clipped = 0;   // rows clipped to max_row_norm, over all steps
+  uint64_t clipped = 0;           // rows clipped to max_row_norm, over all steps
   std::optional<Offender> first;  // the first row gradient that was not finite
 
   // `first` stays the first by step, then trainer, then id, so that it does not depend on the
@@ -54,7 +54,8 @@ bool AllFinite(absl::Span<const float> values);
 // Checks one row's weights and slots, laid out as in tables and files.
 bool AllFinite(const RowLayout& layout, const char* values);
 // The reason why a checkpoint refuses a row.
-inline constexpr char kNotFinite[] = "has a weight or optimizer state that is not finite (NaN or infinity)";
+inline constexpr char kNotFinite[] =
+    "has a weight or optimizer state that is not finite (NaN or infinity)";
 
 // Sets numbers that are not finite to 0.
 void ZeroNonFinite(absl::Span<float> values);

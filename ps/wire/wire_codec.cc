@@ -19,15 +19,18 @@ namespace {
 constexpr float kLargestF16 = 65504;
 constexpr float kSmallestNormalF16 = 0x1p-14f;  // below this number a unit is 2^-24
 constexpr uint32_t kSignBit = 0x80000000, kInfinity = 0x7f800000;
-constexpr int kBitsDropped = 13;                // bits of the f32 fraction that f16 lacks
+constexpr int kBitsDropped = 13;  // bits of the f32 fraction that f16 lacks
 constexpr uint32_t kBiasChange = uint32_t{127 - 15} << 23;
 
 // The storage that equals `format`, for all formats but f16.
 RowStorage StorageOf(WireFormat format) {
   switch (format) {
-    case WIRE_BF16: return STORED_BF16;
-    case WIRE_INT8: return STORED_INT8;
-    default: return STORED_F32;
+    case WIRE_BF16:
+      return STORED_BF16;
+    case WIRE_INT8:
+      return STORED_INT8;
+    default:
+      return STORED_F32;
   }
 }
 
@@ -36,7 +39,9 @@ inline uint16_t LoadHalf(const char* wire, size_t place) {
   std::memcpy(&half, wire + place * sizeof(half), sizeof(half));
   return half;
 }
-inline void StoreHalf(uint16_t half, char* wire, size_t place) { std::memcpy(wire + place * sizeof(half), &half, sizeof(half)); }
+inline void StoreHalf(uint16_t half, char* wire, size_t place) {
+  std::memcpy(wire + place * sizeof(half), &half, sizeof(half));
+}
 
 // Zeroes the padding between the bytes and the scale of an int8 row, so that no old memory is sent.
 void ClearPadding(WireFormat format, uint32_t dim, char* wire) {
@@ -45,12 +50,15 @@ void ClearPadding(WireFormat format, uint32_t dim, char* wire) {
 
 // Branch-free, so that loops vectorise.
 inline float FromF16(uint16_t half) {
-  const uint32_t size = uint32_t{half & 0x7fffu} << kBitsDropped, sign = uint32_t{half & 0x8000u} << 16;
+  const uint32_t size = uint32_t{half & 0x7fffu} << kBitsDropped,
+                 sign = uint32_t{half & 0x8000u} << 16;
   const uint32_t normal = size + kBiasChange;
   // A number with exponent 0 has no hidden one. Adds a hidden one with exponent 2^-14 and subtracts
   // 2^-14 again.
-  const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(normal + (1u << 23)) - kSmallestNormalF16);
-  const uint32_t value = half & 0x7c00 ? ((half & 0x7c00) == 0x7c00 ? size | kInfinity : normal) : small;
+  const uint32_t small =
+      std::bit_cast<uint32_t>(std::bit_cast<float>(normal + (1u << 23)) - kSmallestNormalF16);
+  const uint32_t value =
+      half & 0x7c00 ? ((half & 0x7c00) == 0x7c00 ? size | kInfinity : normal) : small;
   return std::bit_cast<float>(value | sign);
 }
 
@@ -75,8 +83,9 @@ inline uint16_t NearestF16(float x) {
 inline uint16_t StochasticF16(float x, uint32_t random) {
   const float size = std::fabs(x), finite = size > kLargestF16 ? kLargestF16 : size;
   const uint32_t normal = (std::bit_cast<uint32_t>(finite) - kBiasChange + random) >> kBitsDropped;
-  const auto small =
-      static_cast<uint32_t>(static_cast<int32_t>((finite < kSmallestNormalF16 ? finite : 0) * 0x1p24f + static_cast<float>(random) * 0x1p-13f));
+  const auto small = static_cast<uint32_t>(
+      static_cast<int32_t>((finite < kSmallestNormalF16 ? finite : 0) * 0x1p24f +
+                           static_cast<float>(random) * 0x1p-13f));
   const uint32_t value = finite < kSmallestNormalF16 ? small : normal;
   return WithSign((std::bit_cast<uint32_t>(size) >= kInfinity) ? SpecialF16(size) : value, x);
 }
@@ -101,10 +110,14 @@ bool AnyHas(Unit exponent, const char* units, size_t count) {
 
 const char* NameOf(WireFormat format) {
   switch (format) {
-    case WIRE_BF16: return "bf16";
-    case WIRE_F16: return "f16";
-    case WIRE_INT8: return "int8";
-    default: return "f32";
+    case WIRE_BF16:
+      return "bf16";
+    case WIRE_F16:
+      return "f16";
+    case WIRE_INT8:
+      return "int8";
+    default:
+      return "f32";
   }
 }
 
@@ -112,7 +125,9 @@ size_t WireBytes(WireFormat format, uint32_t dim) {
   return format == WIRE_F16 ? sizeof(uint16_t) * size_t{dim} : StoredBytes(StorageOf(format), dim);
 }
 
-bool TravelsAsStored(WireFormat format, RowStorage storage) { return format != WIRE_F16 && StorageOf(format) == storage; }
+bool TravelsAsStored(WireFormat format, RowStorage storage) {
+  return format != WIRE_F16 && StorageOf(format) == storage;
+}
 
 void DecodeRow(WireFormat format, const char* wire, uint32_t dim, float* row) {
   if (format != WIRE_F16) return DecodeWeights(StorageOf(format), wire, dim, row);
@@ -133,7 +148,8 @@ void EncodeRow(WireFormat format, const float* row, uint32_t dim, char* wire) {
   });
 }
 
-void EncodeGradient(WireFormat format, const float* gradient, uint32_t dim, RandomKey key, uint64_t step, char* wire) {
+void EncodeGradient(WireFormat format, const float* gradient, uint32_t dim, RandomKey key,
+                    uint64_t step, char* wire) {
   if (format != WIRE_F16) {
     ClearPadding(format, dim, wire);
     return EncodeStochastic(StorageOf(format), gradient, dim, key, step, wire);
@@ -147,12 +163,14 @@ void EncodeGradient(WireFormat format, const float* gradient, uint32_t dim, Rand
       char* const to = wire + size_t{begin} * sizeof(uint16_t);
       uint16_t bits[kColumns];
       RoundingBits<decltype(set)::value>(folded, step, begin, count, bits);
-      for (uint32_t i = 0; i < count; ++i) StoreHalf(StochasticF16(from[i], bits[i] >> (16 - kBitsDropped)), to, i);
+      for (uint32_t i = 0; i < count; ++i)
+        StoreHalf(StochasticF16(from[i], bits[i] >> (16 - kBitsDropped)), to, i);
     });
   }
 }
 
-void EncodeWithResidual(WireFormat format, const float* gradient, uint32_t dim, float* residual, char* wire) {
+void EncodeWithResidual(WireFormat format, const float* gradient, uint32_t dim, float* residual,
+                        char* wire) {
   for (uint32_t i = 0; i < dim; ++i) residual[i] += gradient[i];
   EncodeRow(format, residual, dim, wire);
   std::vector<float> sent(dim);
@@ -165,8 +183,10 @@ void EncodeWithResidual(WireFormat format, const float* gradient, uint32_t dim, 
 
 bool AllFinite(WireFormat format, const char* wire, size_t num_rows, uint32_t dim) {
   switch (format) {
-    case WIRE_BF16: return !AnyHas<uint16_t>(0x7f80, wire, num_rows * dim);
-    case WIRE_F16: return !AnyHas<uint16_t>(0x7c00, wire, num_rows * dim);
+    case WIRE_BF16:
+      return !AnyHas<uint16_t>(0x7f80, wire, num_rows * dim);
+    case WIRE_F16:
+      return !AnyHas<uint16_t>(0x7c00, wire, num_rows * dim);
     case WIRE_INT8: {
       const size_t row_bytes = WireBytes(format, dim);
       bool finite = true;
@@ -177,7 +197,8 @@ bool AllFinite(WireFormat format, const char* wire, size_t num_rows, uint32_t di
       }
       return finite;
     }
-    default: return !AnyHas<uint32_t>(kInfinity, wire, num_rows * dim);
+    default:
+      return !AnyHas<uint32_t>(kInfinity, wire, num_rows * dim);
   }
 }
 
@@ -201,19 +222,24 @@ absl::Status DecodeAscending(std::string_view* bytes, absl::Span<uint64_t> ids) 
   for (size_t i = 0; i < ids.size(); ++i) {
     uint64_t difference = 0;
     for (int shift = 0;; shift += 7) {
-      if (next == end) return absl::InvalidArgumentError(absl::StrCat("ids end after ", i, " of ", ids.size()));
+      if (next == end)
+        return absl::InvalidArgumentError(absl::StrCat("ids end after ", i, " of ", ids.size()));
       const uint64_t part = *next & 0x7f;
       if (shift > 63 || part << shift >> shift != part) {
-        return absl::InvalidArgumentError(absl::StrCat("the difference before id ", i + 1, " is above 2^64 - 1"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("the difference before id ", i + 1, " is above 2^64 - 1"));
       }
       difference |= part << shift;
       if (*next++ < 0x80) break;
     }
     if (difference == 0) {
-      return absl::InvalidArgumentError(i == 0 ? std::string("id 0 is padding, never a row")
-                                               : absl::StrCat("id ", previous, " comes twice in one segment; merge duplicates first"));
+      return absl::InvalidArgumentError(
+          i == 0 ? std::string("id 0 is padding, never a row")
+                 : absl::StrCat("id ", previous,
+                                " comes twice in one segment; merge duplicates first"));
     }
-    if (difference > ~previous) return absl::InvalidArgumentError(absl::StrCat("id ", i + 1, " is above 2^64 - 1"));
+    if (difference > ~previous)
+      return absl::InvalidArgumentError(absl::StrCat("id ", i + 1, " is above 2^64 - 1"));
     previous += difference;
     ids[i] = previous;
   }
@@ -221,12 +247,14 @@ absl::Status DecodeAscending(std::string_view* bytes, absl::Span<uint64_t> ids) 
   return absl::OkStatus();
 }
 
-absl::Status CheckCrc(uint32_t said, absl::Span<const std::string_view> pieces, uint64_t sequence, uint32_t trainer) {
+absl::Status CheckCrc(uint32_t said, absl::Span<const std::string_view> pieces, uint64_t sequence,
+                      uint32_t trainer) {
   uint32_t crc = 0;
   for (const std::string_view piece : pieces) crc = Crc32c(crc, piece.data(), piece.size());
   if (crc == said) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("payload checksum of push ", sequence, " of trainer ", trainer, " is ", crc,
-                                                 ", the message says ", said, ": damaged on its way"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("payload checksum of push ", sequence, " of trainer ", trainer, " is ", crc,
+                   ", the message says ", said, ": damaged on its way"));
 }
 
 }  // namespace tandem::ps

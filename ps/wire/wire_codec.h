@@ -29,12 +29,14 @@ void DecodeRow(WireFormat format, const char* wire, uint32_t dim, float* row);
 void EncodeRow(WireFormat format, const float* row, uint32_t dim, char* wire);
 // Rounds up or down at random, keeping the mean. Used for gradients. The random bits are a function
 // of (key, step, column).
-void EncodeGradient(WireFormat format, const float* gradient, uint32_t dim, RandomKey key, uint64_t step, char* wire);
+void EncodeGradient(WireFormat format, const float* gradient, uint32_t dim, RandomKey key,
+                    uint64_t step, char* wire);
 // Error feedback (Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014), for
 // parameters that are pushed whole in every step. Sends gradient + residual rounded to nearest, and
 // stores the rounding error in `residual` [dim]. So the sum of all sent gradients follows the sum
 // of all gradients to within one unit. A NaN or an infinity is sent and leaves no residual.
-void EncodeWithResidual(WireFormat format, const float* gradient, uint32_t dim, float* residual, char* wire);
+void EncodeWithResidual(WireFormat format, const float* gradient, uint32_t dim, float* residual,
+                        char* wire);
 
 // True if `num_rows` adjacent rows decode without NaN and infinity.
 bool AllFinite(WireFormat format, const char* wire, size_t num_rows, uint32_t dim);
@@ -49,13 +51,15 @@ char* EncodeAscending(absl::Span<const uint64_t> ids, size_t max_bytes, char* ou
 // at least one byte, so the caller can bound ids.size() before it allocates `ids`.
 absl::Status DecodeAscending(std::string_view* bytes, absl::Span<uint64_t> ids);
 
-absl::Status CheckCrc(uint32_t said, absl::Span<const std::string_view> pieces, uint64_t sequence, uint32_t trainer);
+absl::Status CheckCrc(uint32_t said, absl::Span<const std::string_view> pieces, uint64_t sequence,
+                      uint32_t trainer);
 // Checks the checksum of a push's payload, if the push has one. InvalidArgument, naming the push,
 // if the checksum of `pieces` differs.
 template <class Request>
 absl::Status CheckPayload(const Request& request, absl::Span<const std::string_view> pieces) {
   if (!request.has_payload_crc32c()) return absl::OkStatus();
-  return CheckCrc(request.payload_crc32c(), pieces, request.sequence(), request.header().sender().rank());
+  return CheckCrc(request.payload_crc32c(), pieces, request.sequence(),
+                  request.header().sender().rank());
 }
 
 }  // namespace tandem::ps

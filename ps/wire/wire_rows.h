@@ -24,7 +24,9 @@ class PieceReader {
   explicit PieceReader(const std::vector<std::string_view>& pieces) : pieces_(pieces) {}
 
   // Bytes left in the current slice.
-  size_t in_one_piece() const { return number_ < pieces_.size() ? pieces_[number_].size() - offset_ : 0; }
+  size_t in_one_piece() const {
+    return number_ < pieces_.size() ? pieces_[number_].size() - offset_ : 0;
+  }
   // Returns the next bytes: in place, or copied together into `scratch`.
   // REQUIRES: `num_bytes` bytes are left.
   const char* Next(size_t num_bytes, char* scratch) {
@@ -69,12 +71,15 @@ class WireRows {
  public:
   WireRows() = default;
   // All rows in one piece, at any alignment. `rows` outlives this object.
-  WireRows(const void* rows, WireFormat format = WIRE_F32) : format_(format), pieces_{{0, static_cast<const char*>(rows)}} {}  // NOLINT
+  WireRows(const void* rows, WireFormat format = WIRE_F32)
+      : format_(format), pieces_{{0, static_cast<const char*>(rows)}} {}  // NOLINT
   // Takes `count` rows of `row_bytes` off `reader`. The pieces of `reader` outlive this object.
   // REQUIRES: `count` rows are left.
-  WireRows(PieceReader& reader, WireFormat format, size_t row_bytes, size_t count) : format_(format) {
+  WireRows(PieceReader& reader, WireFormat format, size_t row_bytes, size_t count)
+      : format_(format) {
     for (size_t row = 0; row < count;) {
-      if (const size_t whole = std::min(count - row, reader.in_one_piece() / row_bytes); whole > 0) {
+      if (const size_t whole = std::min(count - row, reader.in_one_piece() / row_bytes);
+          whole > 0) {
         pieces_.push_back({row, reader.Next(whole * row_bytes, nullptr)});
         row += whole;
         continue;

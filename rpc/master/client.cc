@@ -36,13 +36,16 @@ std::string DrawMemberKey() {
 
 // Makes one blocking call of MasterService.
 template <class Reply, class Request>
-absl::StatusOr<Reply> Call(Channel& channel, const char* method, const Request& request, CallOptions options) {
-  auto future = channel.Call(absl::StrCat("/tandem.MasterService/", method), Payload(request.SerializeAsString()), options);
+absl::StatusOr<Reply> Call(Channel& channel, const char* method, const Request& request,
+                           CallOptions options) {
+  auto future = channel.Call(absl::StrCat("/tandem.MasterService/", method),
+                             Payload(request.SerializeAsString()), options);
   ASSIGN_OR_RETURN(Payload bytes, future.Wait(absl::Now() + options.deadline + kMargin));
   Reply reply;
   const std::string_view flat = bytes.Flatten();
   if (!reply.ParseFromArray(flat.data(), static_cast<int>(flat.size()))) {
-    return absl::InternalError(absl::StrCat(method, ": the master's reply is not a well-formed message"));
+    return absl::InternalError(
+        absl::StrCat(method, ": the master's reply is not a well-formed message"));
   }
   return reply;
 }
@@ -63,24 +66,28 @@ absl::StatusOr<Assignment> AssignmentFrom(const MemberSelf& self, const Register
                         .shard_map = {},
                         .members = {}};
   for (const MemberInfo& member : reply.members()) {
-    assignment.members.push_back({member.role(), member.rank(), member.host(), member.pid(), member.address()});
+    assignment.members.push_back(
+        {member.role(), member.rank(), member.host(), member.pid(), member.address()});
   }
   std::vector<ShardMap::Run> runs;
   for (const ShardRun& run : reply.shard_map().runs()) runs.push_back({run.num_shards(), run.ps()});
   const auto num_ps = static_cast<uint32_t>(assignment.MembersOf(PS).size());
-  ASSIGN_OR_RETURN(assignment.shard_map, ShardMap::FromRuns(reply.shard_map().version(), num_ps, runs));
+  ASSIGN_OR_RETURN(assignment.shard_map,
+                   ShardMap::FromRuns(reply.shard_map().version(), num_ps, runs));
   return assignment;
 }
 
 absl::Status OfAnotherJob(const std::string& master_address, const absl::Status& why) {
-  return absl::UnauthenticatedError(absl::StrCat("the master at ", master_address,
-                                                 " belongs to another job, or this process has not been given the job's secret: ",
-                                                 std::string(why.message())));
+  return absl::UnauthenticatedError(
+      absl::StrCat("the master at ", master_address,
+                   " belongs to another job, or this process has not been given the job's secret: ",
+                   std::string(why.message())));
 }
 
 // Registers until the job runs. The master holds a call for only 2 s, so every answer is a sign of
 // life.
-absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, const std::string& member_key,
+absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self,
+                                    const std::string& member_key,
                                     const MasterClientOptions& options) {
   RegisterRequest request;
   request.mutable_header()->set_protocol_version(1);
@@ -96,21 +103,25 @@ absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, co
   while (true) {
     const absl::Duration left = last_answer + options.connect_timeout - absl::Now();
     if (left <= absl::ZeroDuration()) {
-      return absl::UnavailableError(absl::StrFormat("master-0 at %s unreachable for %g s", channel.address(),
-                                                    absl::ToDoubleSeconds(options.connect_timeout)));
+      return absl::UnavailableError(
+          absl::StrFormat("master-0 at %s unreachable for %g s", channel.address(),
+                          absl::ToDoubleSeconds(options.connect_timeout)));
     }
     auto reply =
-        Call<RegisterReply>(channel, "Register", request, {.deadline = std::min(left, kRegisterCall), .idempotent = true});
+        Call<RegisterReply>(channel, "Register", request,
+                            {.deadline = std::min(left, kRegisterCall), .idempotent = true});
     if (reply.ok()) {
       last_answer = absl::Now();
       RETURN_IF_ERROR(FailureOf(reply->job()));
       if (reply->job().phase() == RUNNING) {
-        if (const absl::Status proven = options.credentials.CheckProof(reply->secret_proof()); !proven.ok()) {
+        if (const absl::Status proven = options.credentials.CheckProof(reply->secret_proof());
+            !proven.ok()) {
           return OfAnotherJob(channel.address(), proven);
         }
         return AssignmentFrom(self, *reply);
       }
-      if (reply->job().phase() == COMPLETED) return absl::FailedPreconditionError("the job has completed already");
+      if (reply->job().phase() == COMPLETED)
+        return absl::FailedPreconditionError("the job has completed already");
     } else if (absl::IsUnauthenticated(reply.status())) {
       return OfAnotherJob(channel.address(), reply.status());
     } else if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
@@ -122,8 +133,12 @@ absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, co
 }  // namespace
 
 struct MasterClient::State {
-  State(const std::string& master_address, std::function<void(absl::Status)> on_failure, const MasterClientOptions& options)
-      : options(options), channel(master_address, options.credentials), on_failure(std::move(on_failure)), store(*this) {}
+  State(const std::string& master_address, std::function<void(absl::Status)> on_failure,
+        const MasterClientOptions& options)
+      : options(options),
+        channel(master_address, options.credentials),
+        on_failure(std::move(on_failure)),
+        store(*this) {}
 
   RequestHeader Header() const {
     RequestHeader header;
@@ -209,7 +224,8 @@ bool MasterClient::State::Beat(absl::Time* last_answer, int* failed_beats) {
   *request.mutable_header() = Header();
   request.set_member_key(member_key);
   const ConcurrentSpan span = TraceCall("Heartbeat", request.mutable_header());
-  const auto reply = Call<HeartbeatReply>(channel, "Heartbeat", request, {.deadline = options.heartbeat_deadline});
+  const auto reply =
+      Call<HeartbeatReply>(channel, "Heartbeat", request, {.deadline = options.heartbeat_deadline});
   span.End();
   if (reply.ok()) {
     *last_answer = absl::Now();
@@ -224,7 +240,8 @@ bool MasterClient::State::Beat(absl::Time* last_answer, int* failed_beats) {
   }
   // Another master has taken the address, so this job is gone.
   if (absl::IsFailedPrecondition(reply.status()) || absl::IsUnauthenticated(reply.status())) {
-    JobFailed(absl::UnavailableError(std::string(reply.status().message().data(), reply.status().message().size())));
+    JobFailed(absl::UnavailableError(
+        std::string(reply.status().message().data(), reply.status().message().size())));
     return false;
   }
   // Silence alone does not prove the master dead, because this process may have been stopped. So
@@ -233,8 +250,8 @@ bool MasterClient::State::Beat(absl::Time* last_answer, int* failed_beats) {
   const absl::Duration silence = absl::Now() - *last_answer;
   if (silence < options.master_timeout || *failed_beats < kFailedBeatsOfALostMaster) return true;
   const absl::Status lost = absl::UnavailableError(
-      absl::StrFormat("master-0 (%s) has not answered for %.1f s: it is stopped, dead or cut off", channel.address(),
-                      absl::ToDoubleSeconds(silence)));
+      absl::StrFormat("master-0 (%s) has not answered for %.1f s: it is stopped, dead or cut off",
+                      channel.address(), absl::ToDoubleSeconds(silence)));
   JobFailed(lost);
   channel.Abort(lost);
   return false;
@@ -250,23 +267,27 @@ void MasterClient::State::JobFailed(absl::Status reason) {
 }
 
 template <class Reply, class Request>
-absl::StatusOr<Reply> MasterClient::State::MasterStore::Now(const char* method, Request request, bool idempotent) {
+absl::StatusOr<Reply> MasterClient::State::MasterStore::Now(const char* method, Request request,
+                                                            bool idempotent) {
   RETURN_IF_ERROR(state_.Failure());
   const ConcurrentSpan span = state_.TraceCall(method, request.mutable_header());
-  auto reply = Call<Reply>(state_.channel, method, request, {.deadline = kHold, .idempotent = idempotent});
+  auto reply =
+      Call<Reply>(state_.channel, method, request, {.deadline = kHold, .idempotent = idempotent});
   span.End();
   return reply;
 }
 
 // Waits possibly longer than the master holds one call, by repeated calls.
 template <class Reply, class Request>
-absl::StatusOr<Reply> MasterClient::State::MasterStore::Held(const char* method, Request request, absl::Time deadline) {
+absl::StatusOr<Reply> MasterClient::State::MasterStore::Held(const char* method, Request request,
+                                                             absl::Time deadline) {
   while (true) {
     RETURN_IF_ERROR(state_.Failure());
     const absl::Duration hold = std::clamp(deadline - absl::Now(), absl::ZeroDuration(), kHold);
     request.set_timeout_seconds(absl::ToDoubleSeconds(hold));
     const ConcurrentSpan span = state_.TraceCall(method, request.mutable_header());
-    auto reply = Call<Reply>(state_.channel, method, request, {.deadline = hold + kMargin, .idempotent = true});
+    auto reply = Call<Reply>(state_.channel, method, request,
+                             {.deadline = hold + kMargin, .idempotent = true});
     span.End();
     if (reply.ok()) return reply;
     RETURN_IF_ERROR(state_.Failure());
@@ -274,7 +295,8 @@ absl::StatusOr<Reply> MasterClient::State::MasterStore::Held(const char* method,
   }
 }
 
-absl::Status MasterClient::State::MasterStore::Set(const std::string& key, const std::string& value) {
+absl::Status MasterClient::State::MasterStore::Set(const std::string& key,
+                                                   const std::string& value) {
   StoreSetRequest request;
   *request.mutable_header() = state_.Header();
   request.set_key(key);
@@ -282,7 +304,8 @@ absl::Status MasterClient::State::MasterStore::Set(const std::string& key, const
   return Now<StoreSetReply>("Set", request, /*idempotent=*/true).status();
 }
 
-absl::StatusOr<std::string> MasterClient::State::MasterStore::Get(const std::string& key, absl::Time deadline) {
+absl::StatusOr<std::string> MasterClient::State::MasterStore::Get(const std::string& key,
+                                                                  absl::Time deadline) {
   StoreGetRequest request;
   *request.mutable_header() = state_.Header();
   request.set_key(key);
@@ -290,16 +313,19 @@ absl::StatusOr<std::string> MasterClient::State::MasterStore::Get(const std::str
   return std::move(*reply.mutable_value());
 }
 
-absl::StatusOr<int64_t> MasterClient::State::MasterStore::Add(const std::string& key, int64_t amount) {
+absl::StatusOr<int64_t> MasterClient::State::MasterStore::Add(const std::string& key,
+                                                              int64_t amount) {
   StoreAddRequest request;
   *request.mutable_header() = state_.Header();
   request.set_key(key);
   request.set_amount(amount);
-  ASSIGN_OR_RETURN(const StoreAddReply reply, Now<StoreAddReply>("Add", request, /*idempotent=*/false));
+  ASSIGN_OR_RETURN(const StoreAddReply reply,
+                   Now<StoreAddReply>("Add", request, /*idempotent=*/false));
   return reply.value();
 }
 
-absl::Status MasterClient::State::MasterStore::Wait(const std::string& key, int64_t value, absl::Time deadline) {
+absl::Status MasterClient::State::MasterStore::Wait(const std::string& key, int64_t value,
+                                                    absl::Time deadline) {
   StoreWaitRequest request;
   *request.mutable_header() = state_.Header();
   request.set_key(key);
@@ -315,10 +341,9 @@ std::vector<Member> Assignment::MembersOf(Role wanted) const {
   return found;
 }
 
-absl::StatusOr<std::unique_ptr<MasterClient>> MasterClient::Connect(const std::string& master_address,
-                                                                    const MemberSelf& self,
-                                                                    std::function<void(absl::Status)> on_failure,
-                                                                    const MasterClientOptions& options) {
+absl::StatusOr<std::unique_ptr<MasterClient>> MasterClient::Connect(
+    const std::string& master_address, const MemberSelf& self,
+    std::function<void(absl::Status)> on_failure, const MasterClientOptions& options) {
   auto state = std::make_unique<State>(master_address, std::move(on_failure), options);
   ASSIGN_OR_RETURN(state->assignment, Register(state->channel, self, state->member_key, options));
   State* raw = state.get();
@@ -352,9 +377,12 @@ absl::StatusOr<RoleTrace> MasterClient::TakeTrace(absl::Time deadline) {
     // Waits for the heartbeat that TraceCalls asked for.
     absl::MutexLock lock(&state_->mutex);
     auto beaten = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !state_->wants_beat; };
-    state_->mutex.AwaitWithDeadline(absl::Condition(&beaten), std::min(deadline, absl::Now() + state_->options.heartbeat_deadline));
+    state_->mutex.AwaitWithDeadline(
+        absl::Condition(&beaten),
+        std::min(deadline, absl::Now() + state_->options.heartbeat_deadline));
   }
-  return CallTakeTrace(state_->channel, "tandem.MasterService", state_->Header(), "master", deadline);
+  return CallTakeTrace(state_->channel, "tandem.MasterService", state_->Header(), "master",
+                       deadline);
 }
 
 absl::Status MasterClient::failure() const { return state_->Failure(); }

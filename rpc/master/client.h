@@ -25,11 +25,11 @@
 namespace tandem::rpc {
 
 struct MasterClientOptions {
-  absl::Duration connect_timeout = absl::Seconds(30);   // without any answer, while registering
+  absl::Duration connect_timeout = absl::Seconds(30);  // without any answer, while registering
   absl::Duration heartbeat_period = absl::Seconds(1);
   absl::Duration heartbeat_deadline = absl::Seconds(2);
-  absl::Duration master_timeout = absl::Seconds(8);     // without any answer, later
-  Credentials credentials = {};  // the job's
+  absl::Duration master_timeout = absl::Seconds(8);  // without any answer, later
+  Credentials credentials = {};                      // the job's
 };
 
 // The identity of this process.
@@ -37,8 +37,8 @@ struct MemberSelf {
   Role role = TRAINER;
   std::string host;
   int64_t pid = 0;
-  std::string address;          // host:port where other members reach it
-  int preferred_index = -1;     // the wanted rank; -1: any
+  std::string address;       // host:port where other members reach it
+  int preferred_index = -1;  // the wanted rank; -1: any
   uint32_t incarnation = 1;
   uint64_t job_fingerprint = 0;  // a hash of the resolved job
 };
@@ -64,9 +64,9 @@ class MasterClient {
   // - FailedPrecondition if the master refuses this process;
   // - Unauthenticated if the master belongs to a job with another secret;
   // - the job's failure, if the job fails first.
-  static absl::StatusOr<std::unique_ptr<MasterClient>> Connect(const std::string& master_address, const MemberSelf& self,
-                                                               std::function<void(absl::Status)> on_failure,
-                                                               const MasterClientOptions& options = {});
+  static absl::StatusOr<std::unique_ptr<MasterClient>> Connect(
+      const std::string& master_address, const MemberSelf& self,
+      std::function<void(absl::Status)> on_failure, const MasterClientOptions& options = {});
   // Does not tell the master. Without Leave the master takes this member for dead.
   ~MasterClient();
   MasterClient(const MasterClient&) = delete;

@@ -14,11 +14,14 @@ namespace {
 
 constexpr Role kRoles[] = {PS, TRAINER, WORKER};
 
-const char* RoleName(Role role) { return role == PS ? "ps" : role == TRAINER ? "trainer" : "worker"; }
+const char* RoleName(Role role) {
+  return role == PS ? "ps" : role == TRAINER ? "trainer" : "worker";
+}
 
 // "2 trainers", "1 worker", "2 PS"
 std::string Count(uint32_t count, Role role) {
-  return role == PS ? absl::StrCat(count, " PS") : absl::StrCat(count, " ", RoleName(role), count == 1 ? "" : "s");
+  return role == PS ? absl::StrCat(count, " PS")
+                    : absl::StrCat(count, " ", RoleName(role), count == 1 ? "" : "s");
 }
 
 std::string HostPid(const Member& member) { return absl::StrCat(member.host, " pid ", member.pid); }
@@ -49,9 +52,11 @@ std::vector<Member> Membership::members() const {
 void Membership::On(const RegisterEvent& event) {
   Entry* entry = Find(event);
   if (entry != nullptr) {
-    if (absl::Status refusal = CheckRepeated(*entry, event); !refusal.ok()) return Refuse(event.call, std::move(refusal));
+    if (absl::Status refusal = CheckRepeated(*entry, event); !refusal.ok())
+      return Refuse(event.call, std::move(refusal));
   } else {
-    if (absl::Status refusal = CheckRegistration(event); !refusal.ok()) return Refuse(event.call, std::move(refusal));
+    if (absl::Status refusal = CheckRegistration(event); !refusal.ok())
+      return Refuse(event.call, std::move(refusal));
     if (phase_ == Phase::REGISTERING) {
       entry = &entries_.emplace_back();
       entry->member = event.self;
@@ -82,20 +87,24 @@ absl::Status Membership::CheckRegistration(const RegisterEvent& event) const {
   }
   const uint32_t expected = Expected(role);
   if (event.job_fingerprint != options_.job_fingerprint) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s has resolved another job (fingerprint %016x) than the master (%016x): start every role with the same job file, "
-        "--set options, --ps and --trainers",
-        HostPid(event.self), event.job_fingerprint, options_.job_fingerprint));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s has resolved another job (fingerprint %016x) than the master (%016x): "
+                        "start every role with the same job file, "
+                        "--set options, --ps and --trainers",
+                        HostPid(event.self), event.job_fingerprint, options_.job_fingerprint));
   }
   if (event.preferred_index >= 0 && static_cast<uint32_t>(event.preferred_index) >= expected) {
-    return absl::FailedPreconditionError(absl::StrCat(RoleName(role), " index ", event.preferred_index,
-                                                      " does not exist: this job has ", Count(expected, role)));
+    return absl::FailedPreconditionError(
+        absl::StrCat(RoleName(role), " index ", event.preferred_index,
+                     " does not exist: this job has ", Count(expected, role)));
   }
   for (const Entry& entry : entries_) {
-    const bool same_place = event.preferred_index >= 0 && entry.preferred_index == event.preferred_index;
+    const bool same_place =
+        event.preferred_index >= 0 && entry.preferred_index == event.preferred_index;
     if (entry.member.role == role && same_place) {
-      return absl::FailedPreconditionError(absl::StrCat(RoleName(role), " index ", event.preferred_index,
-                                                        " is already taken by ", HostPid(entry.member)));
+      return absl::FailedPreconditionError(
+          absl::StrCat(RoleName(role), " index ", event.preferred_index, " is already taken by ",
+                       HostPid(entry.member)));
     }
   }
   if (phase_ != Phase::FAILED && Registered(role) >= expected) {
@@ -107,8 +116,9 @@ absl::Status Membership::CheckRegistration(const RegisterEvent& event) const {
 
 Membership::Entry* Membership::Find(const RegisterEvent& event) {
   for (Entry& entry : entries_) {
-    if (entry.member.role == event.self.role && entry.member.host == event.self.host && entry.member.pid == event.self.pid &&
-        entry.member.address == event.self.address && entry.incarnation == event.incarnation) {
+    if (entry.member.role == event.self.role && entry.member.host == event.self.host &&
+        entry.member.pid == event.self.pid && entry.member.address == event.self.address &&
+        entry.incarnation == event.incarnation) {
       return &entry;
     }
   }
@@ -118,16 +128,21 @@ Membership::Entry* Membership::Find(const RegisterEvent& event) {
 // A restarted process may register before the place of its dead predecessor is free.
 absl::Status Membership::CheckRepeated(const Entry& entry, const RegisterEvent& event) const {
   if (EqualInConstantTime(entry.key, event.key)) return absl::OkStatus();
-  const std::string text = absl::StrCat("another process has registered as ", RoleName(event.self.role), " of ", HostPid(event.self), " at ",
-                                        event.self.address);
-  if (phase_ != Phase::REGISTERING) return absl::FailedPreconditionError(absl::StrCat(text, " and holds its place in the running job"));
-  return absl::UnavailableError(absl::StrFormat("%s; its place is free when it has been silent for %g s", text,
-                                                options_.heartbeat_timeout_seconds));
+  const std::string text =
+      absl::StrCat("another process has registered as ", RoleName(event.self.role), " of ",
+                   HostPid(event.self), " at ", event.self.address);
+  if (phase_ != Phase::REGISTERING)
+    return absl::FailedPreconditionError(
+        absl::StrCat(text, " and holds its place in the running job"));
+  return absl::UnavailableError(
+      absl::StrFormat("%s; its place is free when it has been silent for %g s", text,
+                      options_.heartbeat_timeout_seconds));
 }
 
 uint32_t Membership::Registered(Role role) const {
   return static_cast<uint32_t>(
-      std::count_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.member.role == role; }));
+      std::count_if(entries_.begin(), entries_.end(),
+                    [&](const Entry& entry) { return entry.member.role == role; }));
 }
 
 // Assigns wanted ranks first. Other processes fill the free ranks, grouped by host so that
@@ -144,7 +159,8 @@ void Membership::AssignRanks(Role role) {
       others.push_back(&entry);
     }
   }
-  std::stable_sort(others.begin(), others.end(), [](Entry* a, Entry* b) { return a->member.host < b->member.host; });
+  std::stable_sort(others.begin(), others.end(),
+                   [](Entry* a, Entry* b) { return a->member.host < b->member.host; });
   uint32_t rank = 0;
   for (Entry* entry : others) {
     while (taken[rank]) ++rank;
@@ -181,8 +197,9 @@ absl::Status Membership::RegistrationTimeout() {
       if (!taken[rank]) missing.push_back(MemberName(role, rank));
     }
   }
-  return absl::UnavailableError(absl::StrFormat("only %s registered within %g s: missing %s", absl::StrJoin(counts, " and "),
-                                                options_.register_timeout_seconds, absl::StrJoin(missing, ", ")));
+  return absl::UnavailableError(
+      absl::StrFormat("only %s registered within %g s: missing %s", absl::StrJoin(counts, " and "),
+                      options_.register_timeout_seconds, absl::StrJoin(missing, ", ")));
 }
 
 void Membership::AnswerHeld(Entry& entry, std::optional<uint32_t> rank) {
@@ -202,30 +219,37 @@ Membership::Entry* Membership::Find(Role role, uint32_t rank) {
   return nullptr;
 }
 
-absl::Status Membership::CheckMember(const Entry* entry, const std::string& key, const char* what) const {
-  if (entry == nullptr) return absl::InvalidArgumentError(absl::StrCat(what, " of a process that is not a member"));
+absl::Status Membership::CheckMember(const Entry* entry, const std::string& key,
+                                     const char* what) const {
+  if (entry == nullptr)
+    return absl::InvalidArgumentError(absl::StrCat(what, " of a process that is not a member"));
   if (EqualInConstantTime(entry->key, key)) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(what, " of ", MemberName(entry->member.role, entry->member.rank),
-                                                  " by a process that has not its member_key: members speak for themselves alone"));
+  return absl::PermissionDeniedError(absl::StrCat(
+      what, " of ", MemberName(entry->member.role, entry->member.rank),
+      " by a process that has not its member_key: members speak for themselves alone"));
 }
 
 void Membership::On(const HeartbeatEvent& event) {
   Entry* entry = Find(event.role, event.rank);
-  if (absl::Status refusal = CheckMember(entry, event.key, "heartbeat"); !refusal.ok()) return Refuse(event.call, std::move(refusal));
+  if (absl::Status refusal = CheckMember(entry, event.key, "heartbeat"); !refusal.ok())
+    return Refuse(event.call, std::move(refusal));
   entry->last_seen = now_;
   actions_.push_back({event.call, absl::OkStatus(), std::nullopt});
 }
 
 void Membership::On(const LeaveEvent& event) {
   Entry* entry = Find(event.role, event.rank);
-  if (absl::Status refusal = CheckMember(entry, event.key, "leave"); !refusal.ok()) return Refuse(event.call, std::move(refusal));
+  if (absl::Status refusal = CheckMember(entry, event.key, "leave"); !refusal.ok())
+    return Refuse(event.call, std::move(refusal));
   if (!std::exchange(entry->left, true) && phase_ == Phase::RUNNING) {
     const std::string name = MemberName(event.role, event.rank);
     if (!event.status.ok()) {
       Fail(absl::Status(event.status.code(), absl::StrCat(name, ": ", event.status.message())));
     } else if (event.role != TRAINER) {
-      Fail(absl::UnavailableError(absl::StrCat(name, " (", HostPid(entry->member), ") left before the job was finished")));
-    } else if (std::all_of(entries_.begin(), entries_.end(), [](auto& e) { return e.member.role != TRAINER || e.left; })) {
+      Fail(absl::UnavailableError(
+          absl::StrCat(name, " (", HostPid(entry->member), ") left before the job was finished")));
+    } else if (std::all_of(entries_.begin(), entries_.end(),
+                           [](auto& e) { return e.member.role != TRAINER || e.left; })) {
       phase_ = Phase::COMPLETED;
       ended_at_ = now_;
     }
@@ -264,12 +288,15 @@ void Membership::TickRegistering() {
   for (Entry& entry : entries_) {
     if (entry.held_call.has_value()) {
       entry.last_seen = now_;
-      if (now_ - entry.held_since >= options_.register_hold_seconds) AnswerHeld(entry, std::nullopt);
+      if (now_ - entry.held_since >= options_.register_hold_seconds)
+        AnswerHeld(entry, std::nullopt);
     }
   }
   // A process that does not call again died before the start, so its place is free.
   entries_.erase(std::remove_if(entries_.begin(), entries_.end(),
-                                [&](const Entry& e) { return now_ - e.last_seen >= options_.heartbeat_timeout_seconds; }),
+                                [&](const Entry& e) {
+                                  return now_ - e.last_seen >= options_.heartbeat_timeout_seconds;
+                                }),
                  entries_.end());
   if (now_ - started_ >= options_.register_timeout_seconds) Fail(RegistrationTimeout());
 }
@@ -282,12 +309,14 @@ void Membership::TickStarted() {
     if (lost && (silent == nullptr || entry.last_seen < silent->last_seen)) silent = &entry;
   }
   if (silent != nullptr && phase_ == Phase::RUNNING) {
-    Fail(absl::UnavailableError(absl::StrFormat("%s (%s) has not answered for %.1f s: it is stopped, dead or cut off",
-                                                MemberName(silent->member.role, silent->member.rank), HostPid(silent->member),
-                                                now_ - silent->last_seen)));
+    Fail(absl::UnavailableError(
+        absl::StrFormat("%s (%s) has not answered for %.1f s: it is stopped, dead or cut off",
+                        MemberName(silent->member.role, silent->member.rank),
+                        HostPid(silent->member), now_ - silent->last_seen)));
   }
   if (phase_ == Phase::RUNNING) return;
-  const bool everybody_left = std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.left; });
+  const bool everybody_left =
+      std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.left; });
   ended_ = everybody_left || now_ - ended_at_ >= options_.linger_seconds;
 }
 

@@ -30,11 +30,11 @@ struct MembershipOptions {
 // `call` is the number of the caller that waits for the answer.
 struct RegisterEvent {
   uint64_t call = 0;
-  Member self;               // rank unset
+  Member self;  // rank unset
   uint32_t incarnation = 1;
   int preferred_index = -1;  // -1: any
   uint64_t job_fingerprint = 0;
-  std::string key;           // known to this process and the master only
+  std::string key;  // known to this process and the master only
 };
 struct HeartbeatEvent {
   uint64_t call = 0;
@@ -106,7 +106,9 @@ class Membership {
   absl::Status CheckMember(const Entry* entry, const std::string& key, const char* what) const;
   absl::Status CheckRepeated(const Entry& entry, const RegisterEvent& event) const;
   uint32_t Expected(Role role) const {
-    return role == PS ? options_.num_ps : role == TRAINER ? options_.num_trainers : options_.num_workers;
+    return role == PS        ? options_.num_ps
+           : role == TRAINER ? options_.num_trainers
+                             : options_.num_workers;
   }
   uint32_t Registered(Role role) const;
   void AssignRanks(Role role);
@@ -115,7 +117,9 @@ class Membership {
   void TickRegistering();
   void TickStarted();
   void Fail(absl::Status reason);
-  void Refuse(uint64_t call, absl::Status reason) { actions_.push_back({call, std::move(reason), std::nullopt}); }
+  void Refuse(uint64_t call, absl::Status reason) {
+    actions_.push_back({call, std::move(reason), std::nullopt});
+  }
   void AnswerHeld(Entry& entry, std::optional<uint32_t> rank);
 
   const MembershipOptions options_;

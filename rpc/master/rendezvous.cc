@@ -11,7 +11,8 @@ namespace {
 // Removes the waiters that `done` picks from every list of `waiting`, and answers each with
 // `status(key)`.
 template <class Map, class Done, class Status>
-void AnswerWhere(Map& waiting, const Done& done, const Status& status, std::vector<Rendezvous::Answer>* answers) {
+void AnswerWhere(Map& waiting, const Done& done, const Status& status,
+                 std::vector<Rendezvous::Answer>* answers) {
   for (auto it = waiting.begin(); it != waiting.end();) {
     auto& [key, waiters] = *it;
     std::erase_if(waiters, [&](const auto& waiter) {
@@ -31,25 +32,31 @@ absl::Status Rendezvous::CheckWaiter(const std::string& key) const {
   return absl::ResourceExhaustedError(absl::StrCat("store: ", kMaxWaiting, " calls wait already"));
 }
 
-absl::StatusOr<std::vector<Rendezvous::Answer>> Rendezvous::Set(const std::string& key, const std::string& value) {
+absl::StatusOr<std::vector<Rendezvous::Answer>> Rendezvous::Set(const std::string& key,
+                                                                const std::string& value) {
   RETURN_IF_ERROR(contents_.Set(key, value));
   std::vector<Answer> answers;
   if (auto node = getters_.extract(key); !node.empty()) {
-    for (const Waiter& waiter : node.mapped()) answers.push_back({waiter.call, absl::OkStatus(), value});
+    for (const Waiter& waiter : node.mapped())
+      answers.push_back({waiter.call, absl::OkStatus(), value});
   }
   num_waiting_ -= answers.size();
   return answers;
 }
 
-std::vector<Rendezvous::Answer> Rendezvous::Get(uint64_t call, const std::string& key, double deadline_seconds) {
-  if (const std::string* value = contents_.Find(key); value != nullptr) return {{call, absl::OkStatus(), *value}};
-  if (absl::Status refused = CheckWaiter(key); !refused.ok()) return {{call, std::move(refused), {}}};
+std::vector<Rendezvous::Answer> Rendezvous::Get(uint64_t call, const std::string& key,
+                                                double deadline_seconds) {
+  if (const std::string* value = contents_.Find(key); value != nullptr)
+    return {{call, absl::OkStatus(), *value}};
+  if (absl::Status refused = CheckWaiter(key); !refused.ok())
+    return {{call, std::move(refused), {}}};
   getters_[key].push_back({call, deadline_seconds, 0});
   ++num_waiting_;
   return {};
 }
 
-absl::StatusOr<std::vector<Rendezvous::Answer>> Rendezvous::Add(const std::string& key, int64_t amount, int64_t* sum) {
+absl::StatusOr<std::vector<Rendezvous::Answer>> Rendezvous::Add(const std::string& key,
+                                                                int64_t amount, int64_t* sum) {
   ASSIGN_OR_RETURN(*sum, contents_.Add(key, amount));
   std::vector<Answer> answers;
   if (auto it = counter_waiters_.find(key); it != counter_waiters_.end()) {
@@ -64,10 +71,11 @@ absl::StatusOr<std::vector<Rendezvous::Answer>> Rendezvous::Add(const std::strin
   return answers;
 }
 
-std::vector<Rendezvous::Answer> Rendezvous::WaitCounter(uint64_t call, const std::string& key, int64_t value,
-                                                        double deadline_seconds) {
+std::vector<Rendezvous::Answer> Rendezvous::WaitCounter(uint64_t call, const std::string& key,
+                                                        int64_t value, double deadline_seconds) {
   if (contents_.Counter(key) >= value) return {{call, absl::OkStatus(), {}}};
-  if (absl::Status refused = CheckWaiter(key); !refused.ok()) return {{call, std::move(refused), {}}};
+  if (absl::Status refused = CheckWaiter(key); !refused.ok())
+    return {{call, std::move(refused), {}}};
   counter_waiters_[key].push_back({call, deadline_seconds, value});
   ++num_waiting_;
   return {};

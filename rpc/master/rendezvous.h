@@ -33,7 +33,8 @@ class Rendezvous {
   // Get and WaitCounter answer InvalidArgument if the key is too long, ResourceExhausted if too
   // many calls wait.
   std::vector<Answer> Get(uint64_t call, const std::string& key, double deadline_seconds);
-  std::vector<Answer> WaitCounter(uint64_t call, const std::string& key, int64_t value, double deadline_seconds);
+  std::vector<Answer> WaitCounter(uint64_t call, const std::string& key, int64_t value,
+                                  double deadline_seconds);
 
   // Answers DeadlineExceeded to every call whose deadline has passed.
   std::vector<Answer> Expire(double now_seconds);

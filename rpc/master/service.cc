@@ -30,7 +30,9 @@ constexpr uint32_t kGeneration = 1;
 constexpr double kLongestHoldSeconds = 60;
 constexpr size_t kMaxMemberKeyBytes = 64;
 
-Payload ToPayload(const google::protobuf::MessageLite& message) { return Payload(message.SerializeAsString()); }
+Payload ToPayload(const google::protobuf::MessageLite& message) {
+  return Payload(message.SerializeAsString());
+}
 
 uint64_t RandomNumber() {
   std::random_device device;
@@ -44,13 +46,15 @@ constexpr size_t kMaxRequestBytes = 2 * kMaxStoreValueBytes;
 
 absl::Status CheckSize(const Payload& request) {
   if (request.size() <= kMaxRequestBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("a request of ", request.size(), " bytes, the master takes at most ", kMaxRequestBytes));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a request of ", request.size(), " bytes, the master takes at most ", kMaxRequestBytes));
 }
 
 absl::Status CheckVersion(const RequestHeader& header) {
   if (header.protocol_version() == kProtocolVersion) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("protocol version ", header.protocol_version(),
-                                                    " is not known here: the master speaks version ", kProtocolVersion));
+  return absl::FailedPreconditionError(
+      absl::StrCat("protocol version ", header.protocol_version(),
+                   " is not known here: the master speaks version ", kProtocolVersion));
 }
 
 // Ends the span with the answer.
@@ -80,7 +84,8 @@ struct MasterService::State {
         membership(options, MonotonicSeconds()) {}
 
   void Step(const Event& event, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void Deliver(const std::vector<Rendezvous::Answer>& answers, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Deliver(const std::vector<Rendezvous::Answer>& answers, Deliveries* deliveries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Registers a caller whose answer comes later, and returns its number.
   uint64_t Hold(Kind kind, Reply reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     callers.emplace(++last_call, Caller{kind, std::move(reply)});
@@ -93,15 +98,22 @@ struct MasterService::State {
     return membership.phase() == Phase::FAILED ? membership.failure() : absl::OkStatus();
   }
 
-  void Register(const RegisterRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void Heartbeat(const HeartbeatRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void Leave(const LeaveRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void Set(const StoreSetRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void Get(const StoreGetRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void Add(const StoreAddRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Register(const RegisterRequest& request, Reply reply, Deliveries* deliveries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Heartbeat(const HeartbeatRequest& request, Reply reply, Deliveries* deliveries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Leave(const LeaveRequest& request, Reply reply, Deliveries* deliveries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Set(const StoreSetRequest& request, Reply reply, Deliveries* deliveries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Get(const StoreGetRequest& request, Reply reply, Deliveries* deliveries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Add(const StoreAddRequest& request, Reply reply, Deliveries* deliveries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void WaitCounter(const StoreWaitRequest& request, Reply reply, Deliveries* deliveries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void TakeTrace(const TakeTraceRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void TakeTrace(const TakeTraceRequest& request, Reply reply, Deliveries* deliveries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   const MembershipOptions options;
   const uint64_t job_epoch;
@@ -122,20 +134,26 @@ void MasterService::State::Step(const Event& event, Deliveries* deliveries) {
   for (const Action& action : membership.Step(event, MonotonicSeconds())) {
     auto caller = callers.extract(action.call);
     TANDEM_CHECK(!caller.empty()) << "call " << action.call << " was answered twice";
-    auto answer = action.refusal.ok() ? absl::StatusOr<Payload>(Encode(caller.mapped().kind, action)) : action.refusal;
-    deliveries->push_back([reply = std::move(caller.mapped().reply), answer = std::move(answer)] { reply(answer); });
+    auto answer = action.refusal.ok()
+                      ? absl::StatusOr<Payload>(Encode(caller.mapped().kind, action))
+                      : action.refusal;
+    deliveries->push_back(
+        [reply = std::move(caller.mapped().reply), answer = std::move(answer)] { reply(answer); });
   }
-  if (!had_failed && membership.phase() == Phase::FAILED) Deliver(rendezvous.FailAll(membership.failure()), deliveries);
+  if (!had_failed && membership.phase() == Phase::FAILED)
+    Deliver(rendezvous.FailAll(membership.failure()), deliveries);
 }
 
-void MasterService::State::Deliver(const std::vector<Rendezvous::Answer>& answers, Deliveries* deliveries) {
+void MasterService::State::Deliver(const std::vector<Rendezvous::Answer>& answers,
+                                   Deliveries* deliveries) {
   for (const Rendezvous::Answer& found : answers) {
     auto caller = callers.extract(found.call);
     TANDEM_CHECK(!caller.empty()) << "call " << found.call << " was answered twice";
     StoreGetReply reply;  // A counter's reply is empty, like this reply without its value.
     reply.set_value(found.value);
     auto answer = found.status.ok() ? absl::StatusOr<Payload>(ToPayload(reply)) : found.status;
-    deliveries->push_back([reply = std::move(caller.mapped().reply), answer = std::move(answer)] { reply(answer); });
+    deliveries->push_back(
+        [reply = std::move(caller.mapped().reply), answer = std::move(answer)] { reply(answer); });
   }
 }
 
@@ -150,7 +168,8 @@ void MasterService::State::FillJob(JobState* job) {
     case Phase::FAILED:
       job->set_phase(FAILED);
       job->set_code(membership.failure().raw_code());
-      job->set_message(std::string(membership.failure().message().data(), membership.failure().message().size()));
+      job->set_message(std::string(membership.failure().message().data(),
+                                   membership.failure().message().size()));
   }
 }
 
@@ -188,21 +207,26 @@ Payload MasterService::State::Encode(Kind kind, const Action& action) {
 
 absl::Status MasterService::State::CheckHeader(const RequestHeader& header) const {
   if (absl::Status status = CheckVersion(header); !status.ok()) return status;
-  if (header.job_epoch() == job_epoch && header.generation() == kGeneration) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "the request belongs to job epoch %016x generation %u, the master's is %016x generation %u: it has been restarted",
-      header.job_epoch(), header.generation(), job_epoch, kGeneration));
+  if (header.job_epoch() == job_epoch && header.generation() == kGeneration)
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("the request belongs to job epoch %016x generation %u, the master's is %016x "
+                      "generation %u: it has been restarted",
+                      header.job_epoch(), header.generation(), job_epoch, kGeneration));
 }
 
-void MasterService::State::Register(const RegisterRequest& request, Reply reply, Deliveries* deliveries) {
+void MasterService::State::Register(const RegisterRequest& request, Reply reply,
+                                    Deliveries* deliveries) {
   if (request.member_key().size() > kMaxMemberKeyBytes) {
-    const absl::Status refusal = absl::InvalidArgumentError(absl::StrCat("a member_key of ", request.member_key().size(),
-                                                                         " bytes, the limit is ", kMaxMemberKeyBytes));
+    const absl::Status refusal =
+        absl::InvalidArgumentError(absl::StrCat("a member_key of ", request.member_key().size(),
+                                                " bytes, the limit is ", kMaxMemberKeyBytes));
     deliveries->push_back([reply = std::move(reply), refusal] { reply(refusal); });
     return;
   }
   RegisterEvent event;
-  event.self = {request.header().sender().role(), 0, request.host(), request.pid(), request.address()};
+  event.self = {request.header().sender().role(), 0, request.host(), request.pid(),
+                request.address()};
   event.incarnation = request.header().sender().incarnation();
   event.preferred_index = request.preferred_index();
   event.job_fingerprint = request.job_fingerprint();
@@ -211,7 +235,8 @@ void MasterService::State::Register(const RegisterRequest& request, Reply reply,
   Step(event, deliveries);
 }
 
-void MasterService::State::Heartbeat(const HeartbeatRequest& request, Reply reply, Deliveries* deliveries) {
+void MasterService::State::Heartbeat(const HeartbeatRequest& request, Reply reply,
+                                     Deliveries* deliveries) {
   const Sender& sender = request.header().sender();
   const uint64_t call = Hold(Kind::HEARTBEAT, std::move(reply));
   Step(HeartbeatEvent{call, sender.role(), sender.rank(), request.member_key()}, deliveries);
@@ -224,14 +249,16 @@ void MasterService::State::Leave(const LeaveRequest& request, Reply reply, Deliv
   Step(LeaveEvent{call, sender.role(), sender.rank(), status, request.member_key()}, deliveries);
 }
 
-void MasterService::State::Set(const StoreSetRequest& request, Reply reply, Deliveries* deliveries) {
+void MasterService::State::Set(const StoreSetRequest& request, Reply reply,
+                               Deliveries* deliveries) {
   const auto answers = rendezvous.Set(request.key(), request.value());
   if (answers.ok()) Deliver(*answers, deliveries);
   auto answer = answers.ok() ? absl::StatusOr<Payload>(Payload()) : answers.status();
   deliveries->push_back([reply = std::move(reply), answer = std::move(answer)] { reply(answer); });
 }
 
-void MasterService::State::Get(const StoreGetRequest& request, Reply reply, Deliveries* deliveries) {
+void MasterService::State::Get(const StoreGetRequest& request, Reply reply,
+                               Deliveries* deliveries) {
   if (absl::Status failure = FailureIfAny(); !failure.ok()) {
     deliveries->push_back([reply = std::move(reply), failure] { reply(failure); });
     return;
@@ -241,7 +268,8 @@ void MasterService::State::Get(const StoreGetRequest& request, Reply reply, Deli
   Deliver(rendezvous.Get(call, request.key(), MonotonicSeconds() + hold), deliveries);
 }
 
-void MasterService::State::Add(const StoreAddRequest& request, Reply reply, Deliveries* deliveries) {
+void MasterService::State::Add(const StoreAddRequest& request, Reply reply,
+                               Deliveries* deliveries) {
   int64_t sum = 0;
   const auto answers = rendezvous.Add(request.key(), request.amount(), &sum);
   if (answers.ok()) Deliver(*answers, deliveries);
@@ -251,22 +279,26 @@ void MasterService::State::Add(const StoreAddRequest& request, Reply reply, Deli
   deliveries->push_back([reply = std::move(reply), answer = std::move(answer)] { reply(answer); });
 }
 
-void MasterService::State::WaitCounter(const StoreWaitRequest& request, Reply reply, Deliveries* deliveries) {
+void MasterService::State::WaitCounter(const StoreWaitRequest& request, Reply reply,
+                                       Deliveries* deliveries) {
   if (absl::Status failure = FailureIfAny(); !failure.ok()) {
     deliveries->push_back([reply = std::move(reply), failure] { reply(failure); });
     return;
   }
   const uint64_t call = Hold(Kind::WAIT, std::move(reply));
   const double hold = std::clamp(request.timeout_seconds(), 0.0, kLongestHoldSeconds);
-  Deliver(rendezvous.WaitCounter(call, request.key(), request.value(), MonotonicSeconds() + hold), deliveries);
+  Deliver(rendezvous.WaitCounter(call, request.key(), request.value(), MonotonicSeconds() + hold),
+          deliveries);
 }
 
 void MasterService::State::TakeTrace(const TakeTraceRequest&, Reply reply, Deliveries* deliveries) {
-  deliveries->push_back([reply = std::move(reply), bytes = ToPayload(AnswerTakeTrace(*tracer))] { reply(bytes); });
+  deliveries->push_back(
+      [reply = std::move(reply), bytes = ToPayload(AnswerTakeTrace(*tracer))] { reply(bytes); });
 }
 
 MasterService::MasterService(const MembershipOptions& options, double tick_seconds)
-    : state_(std::make_shared<State>(options)), timer_([this, tick_seconds] { Tick(tick_seconds); }) {}
+    : state_(std::make_shared<State>(options)),
+      timer_([this, tick_seconds] { Tick(tick_seconds); }) {}
 
 MasterService::~MasterService() {
   {
@@ -285,7 +317,9 @@ void MasterService::Tick(double tick_seconds) {
     State::Deliveries deliveries;
     {
       absl::MutexLock lock(&state_->mutex);
-      if (state_->mutex.AwaitWithTimeout(absl::Condition(&state_->stopping), absl::Seconds(tick_seconds))) return;
+      if (state_->mutex.AwaitWithTimeout(absl::Condition(&state_->stopping),
+                                         absl::Seconds(tick_seconds)))
+        return;
       state_->Step(TickEvent(), &deliveries);
       state_->Deliver(state_->rendezvous.Expire(MonotonicSeconds()), &deliveries);
     }
@@ -299,29 +333,33 @@ void MasterService::RegisterHandlers(Server& server) {
   // after.
   auto handle = [&](const char* method, auto request_type, auto run) {
     using Request = decltype(request_type);
-    server.Handle(kServiceName, method, MethodKind::UNARY, [state = state_, method, run](Payload bytes, Reply reply) {
-      RequestHeader header;
-      absl::Status status = ReadFirstField(bytes, &header);
-      // A caller that registers does not know the epoch yet.
-      constexpr bool knows_epoch = !std::is_same_v<Request, RegisterRequest>;
-      if (status.ok()) status = knows_epoch ? state->CheckHeader(header) : CheckVersion(header);
-      if (status.ok()) status = CheckSize(bytes);
-      if (!status.ok()) return reply(status);
-      Request request;
-      const std::string_view flat = bytes.Flatten();
-      if (!CheckFields(flat, kMaxRequestFields).ok() || !request.ParseFromArray(flat.data(), static_cast<int>(flat.size()))) {
-        return reply(absl::InvalidArgumentError("the request is not a well-formed message"));
-      }
-      if (const uint64_t trace_id = request.header().trace_id(); trace_id != 0) {
-        reply = Traced(ConcurrentSpan(state->tracer, CallSpan(method, trace_id)), std::move(reply));
-      }
-      State::Deliveries deliveries;
-      {
-        absl::MutexLock lock(&state->mutex);
-        if (!state->stopping) std::invoke(run, *state, request, std::move(reply), &deliveries);
-      }
-      for (auto& deliver : deliveries) deliver();
-    });
+    server.Handle(
+        kServiceName, method, MethodKind::UNARY,
+        [state = state_, method, run](Payload bytes, Reply reply) {
+          RequestHeader header;
+          absl::Status status = ReadFirstField(bytes, &header);
+          // A caller that registers does not know the epoch yet.
+          constexpr bool knows_epoch = !std::is_same_v<Request, RegisterRequest>;
+          if (status.ok()) status = knows_epoch ? state->CheckHeader(header) : CheckVersion(header);
+          if (status.ok()) status = CheckSize(bytes);
+          if (!status.ok()) return reply(status);
+          Request request;
+          const std::string_view flat = bytes.Flatten();
+          if (!CheckFields(flat, kMaxRequestFields).ok() ||
+              !request.ParseFromArray(flat.data(), static_cast<int>(flat.size()))) {
+            return reply(absl::InvalidArgumentError("the request is not a well-formed message"));
+          }
+          if (const uint64_t trace_id = request.header().trace_id(); trace_id != 0) {
+            reply =
+                Traced(ConcurrentSpan(state->tracer, CallSpan(method, trace_id)), std::move(reply));
+          }
+          State::Deliveries deliveries;
+          {
+            absl::MutexLock lock(&state->mutex);
+            if (!state->stopping) std::invoke(run, *state, request, std::move(reply), &deliveries);
+          }
+          for (auto& deliver : deliveries) deliver();
+        });
   };
   handle("Register", RegisterRequest(), &State::Register);
   handle("Heartbeat", HeartbeatRequest(), &State::Heartbeat);

@@ -32,7 +32,8 @@ class ShardMap {
   // REQUIRES: 0 <= num_ps <= 1024.
   static ShardMap Even(uint32_t num_ps);
   // InvalidArgument unless the runs cover all shards and name servers below `num_ps`.
-  static absl::StatusOr<ShardMap> FromRuns(uint32_t version, uint32_t num_ps, const std::vector<Run>& runs);
+  static absl::StatusOr<ShardMap> FromRuns(uint32_t version, uint32_t num_ps,
+                                           const std::vector<Run>& runs);
 
   uint32_t version() const { return version_; }
   uint32_t num_ps() const { return num_ps_; }

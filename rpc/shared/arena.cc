@@ -16,7 +16,9 @@ std::shared_ptr<Buffer> SharedArena::Allocate(size_t num_bytes) {
   std::optional<Extent> extent;
   {
     absl::MutexLock lock(&mutex_);
-    if (num_bytes == 0 || num_bytes > num_bytes_ || extents_.taken_bytes() + num_bytes > num_bytes_ / 2) return nullptr;
+    if (num_bytes == 0 || num_bytes > num_bytes_ ||
+        extents_.taken_bytes() + num_bytes > num_bytes_ / 2)
+      return nullptr;
     extent = extents_.Take(num_bytes);
   }
   return extent.has_value() ? Wrap(*extent, num_bytes) : nullptr;

@@ -22,7 +22,10 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   // Manages the bytes [offset, offset + num_bytes) of the segment.
   // REQUIRES: num_bytes is a multiple of Extents::kUnit.
   SharedArena(std::shared_ptr<SharedMemory> memory, size_t offset, size_t num_bytes)
-      : memory_(std::move(memory)), base_(memory_->data() + offset), num_bytes_(num_bytes), extents_(num_bytes) {}
+      : memory_(std::move(memory)),
+        base_(memory_->data() + offset),
+        num_bytes_(num_bytes),
+        extents_(num_bytes) {}
 
   // Memory for writing a message in place. Null if half of the arena is taken: messages that wait
   // in the queue must leave room for copies of the messages before them.
@@ -32,10 +35,14 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   std::shared_ptr<Buffer> TakeUpTo(size_t num_bytes);
 
   bool Holds(const void* data, size_t num_bytes) const {
-    const auto first = reinterpret_cast<uintptr_t>(base_), begin = reinterpret_cast<uintptr_t>(data);
-    return begin >= first && begin - first <= num_bytes_ && num_bytes <= num_bytes_ - (begin - first);
+    const auto first = reinterpret_cast<uintptr_t>(base_),
+               begin = reinterpret_cast<uintptr_t>(data);
+    return begin >= first && begin - first <= num_bytes_ &&
+           num_bytes <= num_bytes_ - (begin - first);
   }
-  size_t OffsetOf(const void* data) const { return static_cast<size_t>(static_cast<const char*>(data) - base_); }
+  size_t OffsetOf(const void* data) const {
+    return static_cast<size_t>(static_cast<const char*>(data) - base_);
+  }
   size_t num_bytes() const { return num_bytes_; }
 
  private:

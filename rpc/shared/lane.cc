@@ -12,7 +12,8 @@ namespace tandem::rpc {
 
 namespace {
 
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+static_assert(std::atomic<uint64_t>::is_always_lock_free &&
+              std::atomic<uint32_t>::is_always_lock_free);
 
 // Smaller slices are cheaper to copy, together with their neighbours, than to lend.
 constexpr size_t kInPlaceBytes = 4096;
@@ -59,11 +60,14 @@ void LaneSender::Drop() {
 
 absl::Status LaneSender::Reap() {
   const uint64_t released = control_.num_released.load();
-  if (released - num_reaped_ > num_posted_ - num_reaped_) return absl::DataLossError("the peer released more than it was sent");
+  if (released - num_reaped_ > num_posted_ - num_reaped_)
+    return absl::DataLossError("the peer released more than it was sent");
   while (num_reaped_ != released) {
-    const uint32_t slot = control_.released[num_reaped_ % LaneControl::kSlots].load(std::memory_order_relaxed);
+    const uint32_t slot =
+        control_.released[num_reaped_ % LaneControl::kSlots].load(std::memory_order_relaxed);
     if (slot >= LaneControl::kSlots || !lent_[slot].posted) {
-      return absl::DataLossError(absl::StrCat("the peer released slot ", slot, ", which it was not sent"));
+      return absl::DataLossError(
+          absl::StrCat("the peer released slot ", slot, ", which it was not sent"));
     }
     ++num_reaped_;
     if (lent_[slot].owner != nullptr) finished_.owners.push_back(std::move(lent_[slot].owner));
@@ -91,9 +95,12 @@ bool LaneSender::PostFragment(Outgoing* outgoing) {
     return true;
   }
   size_t run = 0;
-  for (size_t i = outgoing->slice; i < slices.size() && (i == outgoing->slice || !InPlace(slices[i])); ++i) run += slices[i].size;
+  for (size_t i = outgoing->slice;
+       i < slices.size() && (i == outgoing->slice || !InPlace(slices[i])); ++i)
+    run += slices[i].size;
   run -= outgoing->offset;
-  auto copy = arena_->TakeUpTo(std::min(run, std::max(arena_->num_bytes() / kFragmentShare, Extents::kUnit)));
+  auto copy = arena_->TakeUpTo(
+      std::min(run, std::max(arena_->num_bytes() / kFragmentShare, Extents::kUnit)));
   if (copy == nullptr) return false;
   char* target = static_cast<char*>(copy->data());
   for (size_t left = copy->num_bytes(); left > 0;) {
@@ -130,17 +137,23 @@ LaneReceiver::LaneReceiver(LaneControl& control, const char* arena, size_t num_b
 absl::StatusOr<std::optional<LaneReceiver::Fragment>> LaneReceiver::Next() {
   const uint64_t posted = control_.num_posted.load();
   if (posted == num_taken_) return std::nullopt;
-  if (posted - num_taken_ > LaneControl::kSlots) return absl::DataLossError("the peer posted more than there are slots");
-  const uint32_t number = control_.posted[num_taken_ % LaneControl::kSlots].load(std::memory_order_relaxed);
+  if (posted - num_taken_ > LaneControl::kSlots)
+    return absl::DataLossError("the peer posted more than there are slots");
+  const uint32_t number =
+      control_.posted[num_taken_ % LaneControl::kSlots].load(std::memory_order_relaxed);
   if (number >= LaneControl::kSlots || held_[number]) {
-    return absl::DataLossError(absl::StrCat("the peer posted slot ", number, ", which it does not have"));
+    return absl::DataLossError(
+        absl::StrCat("the peer posted slot ", number, ", which it does not have"));
   }
   const LaneControl::Slot& slot = control_.slots[number];
-  const uint64_t offset = slot.offset.load(std::memory_order_relaxed), size = slot.num_bytes.load(std::memory_order_relaxed);
+  const uint64_t offset = slot.offset.load(std::memory_order_relaxed),
+                 size = slot.num_bytes.load(std::memory_order_relaxed);
   const uint64_t message_bytes = slot.message_bytes.load(std::memory_order_relaxed);
   const uint32_t code = slot.code.load(std::memory_order_relaxed);
-  if (offset > num_bytes_ || size > num_bytes_ - offset || size > message_bytes || (size == 0) != (message_bytes == 0)) {
-    return absl::DataLossError(absl::StrCat("the peer posted bytes ", offset, " and ", size, " more of an arena of ", num_bytes_,
+  if (offset > num_bytes_ || size > num_bytes_ - offset || size > message_bytes ||
+      (size == 0) != (message_bytes == 0)) {
+    return absl::DataLossError(absl::StrCat("the peer posted bytes ", offset, " and ", size,
+                                            " more of an arena of ", num_bytes_,
                                             ", for a message of ", message_bytes));
   }
   if (code > static_cast<uint32_t>(absl::StatusCode::kUnauthenticated)) {
@@ -148,7 +161,8 @@ absl::StatusOr<std::optional<LaneReceiver::Fragment>> LaneReceiver::Next() {
   }
   ++num_taken_;
   held_[number] = true;
-  return Fragment{number, arena_ + offset, size, message_bytes, static_cast<absl::StatusCode>(code)};
+  return Fragment{number, arena_ + offset, size, message_bytes,
+                  static_cast<absl::StatusCode>(code)};
 }
 
 bool LaneReceiver::Release(uint32_t slot) {

@@ -14,8 +14,8 @@ namespace {
 
 // Copies smaller fragments, because holding costs as much.
 constexpr size_t kHoldBytes = size_t{64} << 10;
-constexpr int kMaxPieces = 16;  // pieces of a message; the rest is copied into one piece
-constexpr size_t kHeldShare = 4;                 // at most 1 / kHeldShare of an arena may be held
+constexpr int kMaxPieces = 16;    // pieces of a message; the rest is copied into one piece
+constexpr size_t kHeldShare = 4;  // at most 1 / kHeldShare of an arena may be held
 constexpr uint32_t kMaxHeld = LaneControl::kSlots / 2;  // fragments; keeps the other slots moving
 
 size_t LaneOffset(size_t control_bytes, size_t arena_bytes, int lane) {
@@ -47,22 +47,29 @@ class SharedLink::Held {
   const size_t num_bytes_;
 };
 
-size_t SharedLink::SegmentBytes(size_t arena_bytes) { return LaneOffset(sizeof(Control), arena_bytes, 2); }
+size_t SharedLink::SegmentBytes(size_t arena_bytes) {
+  return LaneOffset(sizeof(Control), arena_bytes, 2);
+}
 
-SharedLink::SharedLink(std::shared_ptr<SharedMemory> memory, size_t arena_bytes, Side side, std::shared_ptr<LocalSocket> socket)
+SharedLink::SharedLink(std::shared_ptr<SharedMemory> memory, size_t arena_bytes, Side side,
+                       std::shared_ptr<LocalSocket> socket)
     : memory_(std::move(memory)),
       arena_bytes_(arena_bytes),
       side_(side),
       socket_(std::move(socket)),
-      arena_(std::make_shared<SharedArena>(memory_, LaneOffset(sizeof(Control), arena_bytes, static_cast<int>(side)),
-                                           arena_bytes)),
+      arena_(std::make_shared<SharedArena>(
+          memory_, LaneOffset(sizeof(Control), arena_bytes, static_cast<int>(side)), arena_bytes)),
       sender_(control().lanes[static_cast<int>(side)], arena_),
-      receiver_(control().lanes[1 - static_cast<int>(side)],
-                memory_->data() + LaneOffset(sizeof(Control), arena_bytes, 1 - static_cast<int>(side)), arena_bytes) {
+      receiver_(
+          control().lanes[1 - static_cast<int>(side)],
+          memory_->data() + LaneOffset(sizeof(Control), arena_bytes, 1 - static_cast<int>(side)),
+          arena_bytes) {
   TANDEM_CHECK_EQ(memory_->num_bytes(), SegmentBytes(arena_bytes));
 }
 
-SharedLink::Control& SharedLink::control() const { return *reinterpret_cast<Control*>(memory_->data()); }
+SharedLink::Control& SharedLink::control() const {
+  return *reinterpret_cast<Control*>(memory_->data());
+}
 
 std::shared_ptr<Buffer> SharedLink::Allocate(size_t num_bytes) {
   auto buffer = closed_ ? nullptr : arena_->Allocate(num_bytes);
@@ -175,7 +182,8 @@ absl::Status SharedLink::AddFragment(const LaneReceiver::Fragment& fragment) {
       return absl::ResourceExhaustedError(
           absl::StrCat("a message of ", message_bytes_, " bytes, the limit is ", kMaxMessageBytes));
     }
-  } else if (fragment.message_bytes != message_bytes_ || fragment.num_bytes > message_bytes_ - num_taken_) {
+  } else if (fragment.message_bytes != message_bytes_ ||
+             fragment.num_bytes > message_bytes_ - num_taken_) {
     return absl::DataLossError("the peer posted fragments that are no message");
   }
   const bool hold = [&] {
@@ -189,8 +197,9 @@ absl::Status SharedLink::AddFragment(const LaneReceiver::Fragment& fragment) {
     return true;
   }();
   if (hold) {
-    partial_.payload.Append(fragment.data, fragment.num_bytes,
-                            std::make_shared<const Held>(shared_from_this(), fragment.slot, fragment.num_bytes));
+    partial_.payload.Append(
+        fragment.data, fragment.num_bytes,
+        std::make_shared<const Held>(shared_from_this(), fragment.slot, fragment.num_bytes));
     num_taken_ += fragment.num_bytes;
   } else {
     Copy(fragment);
@@ -199,14 +208,16 @@ absl::Status SharedLink::AddFragment(const LaneReceiver::Fragment& fragment) {
 }
 
 void SharedLink::Copy(const LaneReceiver::Fragment& fragment) {
-  const bool last_piece = rest_ == nullptr && (fragment.num_bytes >= kHoldBytes || num_fragments_ >= kMaxPieces);
+  const bool last_piece =
+      rest_ == nullptr && (fragment.num_bytes >= kHoldBytes || num_fragments_ >= kMaxPieces);
   if (last_piece) {
     rest_ = Buffer::Allocate(message_bytes_ - num_taken_);
     partial_.payload.Append(rest_->data(), rest_->num_bytes(), rest_);
   }
   if (rest_ != nullptr) {
     const size_t rest_begin = message_bytes_ - rest_->num_bytes();
-    std::memcpy(static_cast<char*>(rest_->data()) + (num_taken_ - rest_begin), fragment.data, fragment.num_bytes);
+    std::memcpy(static_cast<char*>(rest_->data()) + (num_taken_ - rest_begin), fragment.data,
+                fragment.num_bytes);
   } else if (fragment.num_bytes > 0) {
     const auto piece = Buffer::Allocate(fragment.num_bytes);
     std::memcpy(piece->data(), fragment.data, fragment.num_bytes);

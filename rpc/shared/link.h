@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/memory/buffer.h"
-#include "rpc/shared/local_socket.h"
 #include "rpc/shared/lane.h"
+#include "rpc/shared/local_socket.h"
 #include "rpc/shared/memory.h"
 
 namespace tandem::rpc {
@@ -29,7 +29,8 @@ class SharedLink : public std::enable_shared_from_this<SharedLink> {
   // The size of a segment with two arenas of `arena_bytes`.
   static size_t SegmentBytes(size_t arena_bytes);
   // REQUIRES: memory->num_bytes() == SegmentBytes(arena_bytes).
-  SharedLink(std::shared_ptr<SharedMemory> memory, size_t arena_bytes, Side side, std::shared_ptr<LocalSocket> socket);
+  SharedLink(std::shared_ptr<SharedMemory> memory, size_t arena_bytes, Side side,
+             std::shared_ptr<LocalSocket> socket);
 
   // Memory for a message that Send then does not copy. Private memory if the arena has too little.
   std::shared_ptr<Buffer> Allocate(size_t num_bytes);

@@ -1,11 +1,10 @@
 #include "rpc/shared/local_socket.h"
 
+#include <cerrno>
+#include <cstring>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,7 +25,8 @@ absl::StatusOr<Address> AbstractAddress(const std::string& name) {
   Address address;
   address.name.sun_family = AF_UNIX;
   if (name.empty() || name.size() + 1 > sizeof address.name.sun_path) {
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "' is too long for the name of a local socket"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", name, "' is too long for the name of a local socket"));
   }
   // A leading zero makes the name abstract.
   std::memcpy(address.name.sun_path + 1, name.data(), name.size());
@@ -35,7 +35,8 @@ absl::StatusOr<Address> AbstractAddress(const std::string& name) {
 }
 
 absl::Status Failed(const char* what, const std::string& name) {
-  return absl::UnavailableError(absl::StrCat("cannot ", what, " local socket '", name, "': ", std::strerror(errno)));
+  return absl::UnavailableError(
+      absl::StrCat("cannot ", what, " local socket '", name, "': ", std::strerror(errno)));
 }
 
 bool PeerIsThisUser(int fd) {
@@ -56,7 +57,8 @@ LocalSocket::~LocalSocket() {
 absl::StatusOr<std::unique_ptr<LocalSocket>> LocalSocket::Listen(const std::string& name) {
   ASSIGN_OR_RETURN(const Address address, AbstractAddress(name));
   std::unique_ptr<LocalSocket> socket(new LocalSocket(NewSocket()));
-  if (socket->fd_ < 0 || bind(socket->fd_, reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0 ||
+  if (socket->fd_ < 0 ||
+      bind(socket->fd_, reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0 ||
       listen(socket->fd_, kBacklog) != 0) {
     return Failed("listen at", name);
   }
@@ -67,11 +69,13 @@ absl::StatusOr<std::unique_ptr<LocalSocket>> LocalSocket::Listen(const std::stri
 absl::StatusOr<std::unique_ptr<LocalSocket>> LocalSocket::Connect(const std::string& name) {
   ASSIGN_OR_RETURN(const Address address, AbstractAddress(name));
   std::unique_ptr<LocalSocket> socket(new LocalSocket(NewSocket()));
-  if (socket->fd_ < 0 || connect(socket->fd_, reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0) {
+  if (socket->fd_ < 0 ||
+      connect(socket->fd_, reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0) {
     return Failed("connect to", name);
   }
   if (!PeerIsThisUser(socket->fd_)) {
-    return absl::PermissionDeniedError(absl::StrCat("local socket '", name, "' belongs to another user"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("local socket '", name, "' belongs to another user"));
   }
   return socket;
 }
@@ -80,7 +84,8 @@ std::unique_ptr<LocalSocket> LocalSocket::Accept() {
   const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
     if (spare_ >= 0) close(spare_);
-    if (const int refused = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC); refused >= 0) close(refused);
+    if (const int refused = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC); refused >= 0)
+      close(refused);
     spare_ = NewSocket();
   }
   if (fd < 0) return nullptr;
@@ -128,9 +133,11 @@ LocalSocket::Received LocalSocket::Receive(std::string* packet, size_t max_bytes
     received = recvmsg(fd_, &message, MSG_CMSG_CLOEXEC);
   } while (received < 0 && errno == EINTR);
   packet->resize(received > 0 ? static_cast<size_t>(received) : 0);
-  if (received < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Received::NOTHING : Received::CLOSED;
+  if (received < 0)
+    return errno == EAGAIN || errno == EWOULDBLOCK ? Received::NOTHING : Received::CLOSED;
   const cmsghdr* header = passed != nullptr ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) std::memcpy(passed, CMSG_DATA(header), sizeof *passed);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS)
+    std::memcpy(passed, CMSG_DATA(header), sizeof *passed);
   return received == 0 ? Received::CLOSED : Received::PACKET;
 }
 

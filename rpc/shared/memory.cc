@@ -1,15 +1,14 @@
 #include "rpc/shared/memory.h"
 
+#include <cerrno>
+#include <climits>
+#include <cstring>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <climits>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
@@ -24,7 +23,8 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<u
 constexpr char kName[] = "tandem";  // the segment's name in /proc
 
 std::string Failed(const char* what, size_t num_bytes, int error) {
-  return absl::StrCat("cannot ", what, " shared memory of ", num_bytes, " bytes: ", std::strerror(error));
+  return absl::StrCat("cannot ", what, " shared memory of ", num_bytes,
+                      " bytes: ", std::strerror(error));
 }
 
 class FileDescriptor {
@@ -48,10 +48,12 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(size_t num_by
   std::unique_ptr<SharedMemory> memory(new SharedMemory);
   memory->fd_ = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (memory->fd_ < 0) return absl::ResourceExhaustedError(Failed("create", num_bytes, errno));
-  if (ftruncate(memory->fd_, static_cast<off_t>(num_bytes)) != 0) return absl::ResourceExhaustedError(Failed("size", num_bytes, errno));
+  if (ftruncate(memory->fd_, static_cast<off_t>(num_bytes)) != 0)
+    return absl::ResourceExhaustedError(Failed("size", num_bytes, errno));
   int error = 0;
   do {
-    error = pages == Pages::AT_ONCE ? posix_fallocate(memory->fd_, 0, static_cast<off_t>(num_bytes)) : 0;
+    error = pages == Pages::AT_ONCE ? posix_fallocate(memory->fd_, 0, static_cast<off_t>(num_bytes))
+                                    : 0;
   } while (error == EINTR);
   if (error != 0) return absl::ResourceExhaustedError(Failed("reserve", num_bytes, error));
   if (fcntl(memory->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -64,11 +66,13 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(size_t num_by
 absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Adopt(int fd, size_t num_bytes) {
   FileDescriptor owned(fd);
   struct stat info;
-  if (fd < 0 || fstat(fd, &info) != 0) return absl::UnavailableError(Failed("inspect", num_bytes, errno));
+  if (fd < 0 || fstat(fd, &info) != 0)
+    return absl::UnavailableError(Failed("inspect", num_bytes, errno));
   const int seals = fcntl(fd, F_GET_SEALS);
   if (static_cast<size_t>(info.st_size) != num_bytes || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return absl::FailedPreconditionError(absl::StrCat("shared memory of ", info.st_size, " bytes, not ", num_bytes,
-                                                      " and sealed: its creator runs another program or layout"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("shared memory of ", info.st_size, " bytes, not ", num_bytes,
+                     " and sealed: its creator runs another program or layout"));
   }
   std::unique_ptr<SharedMemory> memory(new SharedMemory);
   RETURN_IF_ERROR(memory->Map(fd, num_bytes));

@@ -21,7 +21,8 @@ class SharedMemory {
   // all memory now, so that a shortage is an error here and no SIGBUS later. ResourceExhausted says
   // how much was wanted.
   enum class Pages { WHEN_TOUCHED, AT_ONCE };
-  static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(size_t num_bytes, Pages pages = Pages::WHEN_TOUCHED);
+  static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(size_t num_bytes,
+                                                              Pages pages = Pages::WHEN_TOUCHED);
   // Maps a segment that another process created. Takes ownership of `fd`. FailedPrecondition if the
   // segment does not have `num_bytes` bytes, or if its size is not sealed.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Adopt(int fd, size_t num_bytes);

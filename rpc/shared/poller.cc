@@ -1,13 +1,12 @@
 #include "rpc/shared/poller.h"
 
+#include <algorithm>
+#include <atomic>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -64,7 +63,8 @@ struct SharedPoller::State : std::enable_shared_from_this<State> {
   std::thread thread ABSL_GUARDED_BY(mutex);
 };
 
-SharedPoller::SharedPoller(std::string thread_name) : state_(std::make_shared<State>(std::move(thread_name))) {
+SharedPoller::SharedPoller(std::string thread_name)
+    : state_(std::make_shared<State>(std::move(thread_name))) {
   absl::MutexLock lock(&state_->mutex);
   if (state_->works) state_->thread = std::thread([state = state_] { state->Run(); });
 }
@@ -78,8 +78,10 @@ void SharedPoller::Stop() {
   }
   state_->Wake();
   if (!thread.joinable()) return;
-  if (thread.get_id() == std::this_thread::get_id()) thread.detach();
-  else thread.join();
+  if (thread.get_id() == std::this_thread::get_id())
+    thread.detach();
+  else
+    thread.join();
 }
 
 void SharedPoller::Add(std::shared_ptr<Member> member) {
@@ -87,8 +89,10 @@ void SharedPoller::Add(std::shared_ptr<Member> member) {
     absl::MutexLock lock(&state_->mutex);
     if (state_->works && !state_->stopping) state_->added.push_back(std::exchange(member, nullptr));
   }
-  if (member != nullptr) member->End();
-  else state_->Wake();
+  if (member != nullptr)
+    member->End();
+  else
+    state_->Wake();
 }
 
 void SharedPoller::Wake() { state_->Wake(); }
@@ -103,13 +107,16 @@ void SharedPoller::State::TakeNew() {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = member.get();
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, member->fd(), &event) == 0) members.push_back(std::move(member));
-    else member->End();
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, member->fd(), &event) == 0)
+      members.push_back(std::move(member));
+    else
+      member->End();
   }
 }
 
 void SharedPoller::State::Remove(Member* member) {
-  const auto found = std::find_if(members.begin(), members.end(), [&](const auto& other) { return other.get() == member; });
+  const auto found = std::find_if(members.begin(), members.end(),
+                                  [&](const auto& other) { return other.get() == member; });
   if (found == members.end()) return;
   const std::shared_ptr<Member> gone = std::move(*found);
   members.erase(found);

@@ -30,6 +30,8 @@ struct SharedWelcome {
 };
 
 // The socket name of the server that listens on `address`, in the form that its clients use.
-inline std::string SharedSocketName(const std::string& address) { return absl::StrCat("tandem-streams/", address); }
+inline std::string SharedSocketName(const std::string& address) {
+  return absl::StrCat("tandem-streams/", address);
+}
 
 }  // namespace tandem::rpc

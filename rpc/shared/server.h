@@ -22,8 +22,10 @@ class SharedServer {
  public:
   // `address` is the server's listening address. Clients must show `credentials`. Unavailable if
   // another server uses the address.
-  static absl::StatusOr<std::unique_ptr<SharedServer>> Start(const std::string& address, const Credentials& credentials,
-                                                             HandlerMap streams, SharedMemoryOptions options);
+  static absl::StatusOr<std::unique_ptr<SharedServer>> Start(const std::string& address,
+                                                             const Credentials& credentials,
+                                                             HandlerMap streams,
+                                                             SharedMemoryOptions options);
   ~SharedServer() { poller_->Stop(); }
 
   // Returns when no handler holds a message, or at the deadline.

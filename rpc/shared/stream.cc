@@ -1,11 +1,10 @@
 #include "rpc/shared/stream.h"
 
-#include <unistd.h>
-
 #include <cstring>
 #include <deque>
 #include <optional>
 #include <set>
+#include <unistd.h>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -17,8 +16,8 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
 #include "rpc/grpc_bytes.h"
-#include "rpc/shared/local_socket.h"
 #include "rpc/shared/link.h"
+#include "rpc/shared/local_socket.h"
 #include "rpc/shared/memory.h"
 #include "rpc/shared/protocol.h"
 
@@ -30,10 +29,11 @@ struct SharedStreams::Refusals {
   std::set<std::string> addresses ABSL_GUARDED_BY(mutex);
 };
 
-class SharedStreams::Stream : public SharedPoller::Member, public std::enable_shared_from_this<Stream> {
+class SharedStreams::Stream : public SharedPoller::Member,
+                              public std::enable_shared_from_this<Stream> {
  public:
-  Stream(std::string address, std::string method, int window, absl::Duration welcome_timeout, std::unique_ptr<LocalSocket> socket,
-         std::shared_ptr<Refusals> refusals)
+  Stream(std::string address, std::string method, int window, absl::Duration welcome_timeout,
+         std::unique_ptr<LocalSocket> socket, std::shared_ptr<Refusals> refusals)
       : address_(std::move(address)),
         method_(std::move(method)),
         window_(static_cast<size_t>(window)),
@@ -105,7 +105,9 @@ class SharedStreams::Handle : public ClientStream {
   ~Handle() override { stream_->Break(absl::CancelledError("the stream was closed")); }
   Future<Payload> Send(Payload message) override { return stream_->Send(std::move(message)); }
   bool broken() const override { return stream_->broken(); }
-  std::shared_ptr<Buffer> Allocate(size_t num_bytes) override { return stream_->Allocate(num_bytes); }
+  std::shared_ptr<Buffer> Allocate(size_t num_bytes) override {
+    return stream_->Allocate(num_bytes);
+  }
   bool shares_memory() const override { return stream_->shares_memory(); }
 
  private:
@@ -114,7 +116,8 @@ class SharedStreams::Handle : public ClientStream {
 
 Future<Payload> SharedStreams::Stream::Send(Payload message) {
   if (message.size() > size_t{kMaxMessageBytes}) {
-    Break(absl::ResourceExhaustedError(absl::StrCat("a message of ", message.size(), " bytes, the limit is ", kMaxMessageBytes)));
+    Break(absl::ResourceExhaustedError(
+        absl::StrCat("a message of ", message.size(), " bytes, the limit is ", kMaxMessageBytes)));
   }
   Future<Payload> future;
   {
@@ -136,7 +139,8 @@ void SharedStreams::Stream::Pump() {
     Payload message;
     {
       absl::MutexLock lock(&mutex_);
-      if (link_ == nullptr || failure_.has_value() || queue_.empty() || unanswered_.size() >= window_) {
+      if (link_ == nullptr || failure_.has_value() || queue_.empty() ||
+          unanswered_.size() >= window_) {
         pumping_ = false;
         return;
       }
@@ -153,7 +157,8 @@ bool SharedStreams::Stream::Step() {
   const std::shared_ptr<SharedLink> link = this->link();
   if (link == nullptr) {
     // For example a server that hangs or was stopped.
-    if (absl::Seconds(started_.Seconds()) > welcome_timeout_ && !broken()) Refuse("the server has not answered");
+    if (absl::Seconds(started_.Seconds()) > welcome_timeout_ && !broken())
+      Refuse("the server has not answered");
     return false;
   }
   const absl::StatusOr<bool> sent = link->Step();
@@ -198,8 +203,10 @@ bool SharedStreams::Stream::OnReadable() {
     const bool welcome = link() == nullptr;
     int fd = -1;
     switch (socket_->Receive(&packet, kMaxPacketBytes, welcome ? &fd : nullptr)) {
-      case LocalSocket::Received::CLOSED: return false;
-      case LocalSocket::Received::NOTHING: return true;
+      case LocalSocket::Received::CLOSED:
+        return false;
+      case LocalSocket::Received::NOTHING:
+        return true;
       case LocalSocket::Received::PACKET:
         if (!welcome) continue;
         if (const absl::Status status = OnWelcome(packet, fd); !status.ok()) {
@@ -218,16 +225,21 @@ absl::Status SharedStreams::Stream::OnWelcome(const std::string& packet, int fd)
   SharedWelcome welcome;
   if (packet.size() < sizeof welcome) return absl::DataLossError("not a welcome");
   std::memcpy(&welcome, packet.data(), sizeof welcome);
-  if (welcome.magic != kSharedMagic || welcome.version != kSharedVersion) return absl::FailedPreconditionError("another version");
-  if (fd < 0 && welcome.arena_bytes != 0) return absl::ResourceExhaustedError("this process has no descriptor left");
+  if (welcome.magic != kSharedMagic || welcome.version != kSharedVersion)
+    return absl::FailedPreconditionError("another version");
+  if (fd < 0 && welcome.arena_bytes != 0)
+    return absl::ResourceExhaustedError("this process has no descriptor left");
   if (fd < 0) return absl::UnavailableError(packet.substr(sizeof welcome));
-  if (welcome.arena_bytes == 0 || welcome.arena_bytes % Extents::kUnit != 0 || welcome.arena_bytes > size_t{1} << 40) {
+  if (welcome.arena_bytes == 0 || welcome.arena_bytes % Extents::kUnit != 0 ||
+      welcome.arena_bytes > size_t{1} << 40) {
     return absl::DataLossError(absl::StrCat("arenas of ", welcome.arena_bytes, " bytes"));
   }
   std::move(unused).Cancel();
-  ASSIGN_OR_RETURN(std::shared_ptr<SharedMemory> memory, SharedMemory::Adopt(fd, SharedLink::SegmentBytes(welcome.arena_bytes)));
+  ASSIGN_OR_RETURN(std::shared_ptr<SharedMemory> memory,
+                   SharedMemory::Adopt(fd, SharedLink::SegmentBytes(welcome.arena_bytes)));
   absl::MutexLock lock(&mutex_);
-  link_ = std::make_shared<SharedLink>(std::move(memory), welcome.arena_bytes, SharedLink::Side::CLIENT, socket_);
+  link_ = std::make_shared<SharedLink>(std::move(memory), welcome.arena_bytes,
+                                       SharedLink::Side::CLIENT, socket_);
   return absl::OkStatus();
 }
 
@@ -249,8 +261,9 @@ void SharedStreams::Stream::End() {
 void SharedStreams::Stream::Break(const absl::Status& cause) {
   std::deque<Promise<Payload>> unanswered;
   std::deque<Outgoing> queue;
-  const absl::Status reason(cause.code(), absl::StrFormat("%s (%s at %s through shared memory, after %.1f s)", cause.message(),
-                                                          method_, address_, started_.Seconds()));
+  const absl::Status reason(
+      cause.code(), absl::StrFormat("%s (%s at %s through shared memory, after %.1f s)",
+                                    cause.message(), method_, address_, started_.Seconds()));
   std::shared_ptr<SharedLink> link;
   {
     absl::MutexLock lock(&mutex_);
@@ -260,8 +273,10 @@ void SharedStreams::Stream::Break(const absl::Status& cause) {
     queue.swap(queue_);
     link = link_;
   }
-  if (link != nullptr) link->Close();
-  else socket_->Shutdown();
+  if (link != nullptr)
+    link->Close();
+  else
+    socket_->Shutdown();
   for (auto& promise : unanswered) promise.Set(reason);
   for (auto& outgoing : queue) outgoing.promise.Set(reason);
 }
@@ -272,21 +287,26 @@ SharedStreams::SharedStreams(Credentials credentials, absl::Duration welcome_tim
       refusals_(std::make_shared<Refusals>()),
       poller_(std::make_shared<SharedPoller>("shared streams")) {}
 
-absl::StatusOr<std::unique_ptr<ClientStream>> SharedStreams::Open(const std::string& address, const std::string& method,
+absl::StatusOr<std::unique_ptr<ClientStream>> SharedStreams::Open(const std::string& address,
+                                                                  const std::string& method,
                                                                   int window) {
   TANDEM_CHECK_GE(window, 1);
   {
     absl::MutexLock lock(&refusals_->mutex);
-    if (refusals_->addresses.count(address) > 0) return absl::UnavailableError(absl::StrCat(address, " refused shared memory"));
+    if (refusals_->addresses.count(address) > 0)
+      return absl::UnavailableError(absl::StrCat(address, " refused shared memory"));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<LocalSocket> socket, LocalSocket::Connect(SharedSocketName(address)));
+  ASSIGN_OR_RETURN(std::unique_ptr<LocalSocket> socket,
+                   LocalSocket::Connect(SharedSocketName(address)));
   SharedHello hello;
   std::memcpy(hello.shown, credentials_.shown().data(), credentials_.shown().size());
-  const std::string packet = absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&hello), sizeof hello), method);
+  const std::string packet =
+      absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&hello), sizeof hello), method);
   if (packet.size() > kMaxPacketBytes || !socket->Send(packet.data(), packet.size())) {
     return absl::UnavailableError(absl::StrCat(address, " takes no stream through shared memory"));
   }
-  auto stream = std::make_shared<Stream>(address, method, window, welcome_timeout_, std::move(socket), refusals_);
+  auto stream = std::make_shared<Stream>(address, method, window, welcome_timeout_,
+                                         std::move(socket), refusals_);
   poller_->Add(stream);
   return std::make_unique<Handle>(std::move(stream));
 }

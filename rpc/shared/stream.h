@@ -20,13 +20,15 @@ class SharedStreams {
  public:
   // Every stream shows `credentials`. A server that does not welcome a stream within
   // `welcome_timeout` counts as refusing.
-  explicit SharedStreams(Credentials credentials = {}, absl::Duration welcome_timeout = absl::Seconds(5));
+  explicit SharedStreams(Credentials credentials = {},
+                         absl::Duration welcome_timeout = absl::Seconds(5));
   ~SharedStreams() { poller_->Stop(); }
 
   // Opens a stream to the server that listens on `address` (the server's own "host:port"). Does not
   // block. Returns an error if no such server of this host offers shared memory, or if it refused a
   // stream before. A stream that is refused later breaks with Unavailable, once.
-  absl::StatusOr<std::unique_ptr<ClientStream>> Open(const std::string& address, const std::string& method, int window = 4);
+  absl::StatusOr<std::unique_ptr<ClientStream>> Open(const std::string& address,
+                                                     const std::string& method, int window = 4);
 
  private:
   class Stream;

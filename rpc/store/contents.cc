@@ -8,29 +8,34 @@ namespace tandem::rpc {
 
 absl::Status CheckStoreKey(const std::string& key) {
   if (key.size() <= kMaxStoreKeyBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("store: a key of ", key.size(), " bytes, at most ", kMaxStoreKeyBytes));
+  return absl::InvalidArgumentError(
+      absl::StrCat("store: a key of ", key.size(), " bytes, at most ", kMaxStoreKeyBytes));
 }
 
 absl::Status StoreContents::CheckRoom(const std::string& key, bool is_new, size_t num_bytes) const {
   RETURN_IF_ERROR(CheckStoreKey(key));
   if (is_new && values_.size() + counters_.size() >= kMaxStoreKeys) {
-    return absl::ResourceExhaustedError(absl::StrCat("store: it holds ", kMaxStoreKeys, " keys already"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("store: it holds ", kMaxStoreKeys, " keys already"));
   }
   if (num_bytes_ + num_bytes > kMaxStoreBytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("store: it holds ", num_bytes_, " bytes, and ", num_bytes, " more are above ", kMaxStoreBytes));
+    return absl::ResourceExhaustedError(absl::StrCat("store: it holds ", num_bytes_, " bytes, and ",
+                                                     num_bytes, " more are above ",
+                                                     kMaxStoreBytes));
   }
   return absl::OkStatus();
 }
 
 absl::Status StoreContents::Set(const std::string& key, const std::string& value) {
   if (value.size() > kMaxStoreValueBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("store: a value of ", value.size(), " bytes under \"", absl::CHexEscape(key.substr(0, 80)),
-                                                   "\", at most ", kMaxStoreValueBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("store: a value of ", value.size(), " bytes under \"",
+                     absl::CHexEscape(key.substr(0, 80)), "\", at most ", kMaxStoreValueBytes));
   }
   const auto found = values_.find(key);
   const bool is_new = found == values_.end();
-  const size_t old_bytes = is_new ? 0 : found->second.size(), new_bytes = value.size() + (is_new ? key.size() : 0);
+  const size_t old_bytes = is_new ? 0 : found->second.size(),
+               new_bytes = value.size() + (is_new ? key.size() : 0);
   RETURN_IF_ERROR(CheckRoom(key, is_new, new_bytes > old_bytes ? new_bytes - old_bytes : 0));
   num_bytes_ += new_bytes;
   num_bytes_ -= old_bytes;
@@ -49,8 +54,9 @@ absl::StatusOr<int64_t> StoreContents::Add(const std::string& key, int64_t amoun
   RETURN_IF_ERROR(CheckRoom(key, is_new, is_new ? key.size() : 0));
   int64_t sum = 0;
   if (__builtin_add_overflow(is_new ? 0 : found->second, amount, &sum)) {
-    return absl::InvalidArgumentError(absl::StrCat("store: ", found->second, " + ", amount, ", for counter \"",
-                                                   absl::CHexEscape(key.substr(0, 80)), "\", is no 64-bit number"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("store: ", found->second, " + ", amount, ", for counter \"",
+                     absl::CHexEscape(key.substr(0, 80)), "\", is no 64-bit number"));
   }
   if (is_new) num_bytes_ += key.size();
   counters_[key] = sum;

@@ -15,7 +15,7 @@ namespace tandem::rpc {
 
 inline constexpr size_t kMaxStoreKeyBytes = 1024;
 inline constexpr size_t kMaxStoreValueBytes = size_t{64} << 10;
-inline constexpr size_t kMaxStoreKeys = 65536;  // values and counters
+inline constexpr size_t kMaxStoreKeys = 65536;              // values and counters
 inline constexpr size_t kMaxStoreBytes = size_t{16} << 20;  // all keys and values
 
 // InvalidArgument if the key is too long.

@@ -13,7 +13,8 @@ absl::StatusOr<std::string> MemoryStore::Get(const std::string& key, absl::Time 
   absl::MutexLock lock(&mutex_);
   auto present = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return contents_.Find(key) != nullptr; };
   if (!mutex_.AwaitWithDeadline(absl::Condition(&present), deadline)) {
-    return absl::DeadlineExceededError(absl::StrCat("store: nobody set \"", key, "\" before the deadline"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("store: nobody set \"", key, "\" before the deadline"));
   }
   return *contents_.Find(key);
 }
@@ -27,7 +28,8 @@ absl::Status MemoryStore::Wait(const std::string& key, int64_t value, absl::Time
   absl::MutexLock lock(&mutex_);
   auto reached = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return contents_.Counter(key) >= value; };
   if (!mutex_.AwaitWithDeadline(absl::Condition(&reached), deadline)) {
-    return absl::DeadlineExceededError(absl::StrCat("store: counter \"", key, "\" is ", contents_.Counter(key),
+    return absl::DeadlineExceededError(absl::StrCat("store: counter \"", key, "\" is ",
+                                                    contents_.Counter(key),
                                                     " at the deadline, not ", value));
   }
   return absl::OkStatus();

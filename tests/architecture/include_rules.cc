@@ -10,7 +10,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 7> kFolders = {"proto", "kernels", "rpc", "ps", "trainer", "examples", "tests"};
+constexpr std::array<std::string_view, 7> kFolders = {"proto",   "kernels",  "rpc",  "ps",
+                                                      "trainer", "examples", "tests"};
 
 // A room is a folder without its subfolders, or one file. A room may include itself and what its
 // arrows name. It inherits nothing.
@@ -34,16 +35,20 @@ constexpr Room kRooms[] = {
     {"kernels/cpu/matmul", "kernels/cpu/vector kernels/memory kernels/base"},
     {"kernels/cpu/attention", "kernels/cpu/matmul kernels/cpu/vector kernels/memory kernels/base"},
     {"kernels/cpu",
-     "kernels kernels/cuda/kernels.h kernels/cpu/attention kernels/cpu/matmul kernels/cpu/vector kernels/memory kernels/trace kernels/base"},
+     "kernels kernels/cuda/kernels.h kernels/cpu/attention kernels/cpu/matmul kernels/cpu/vector "
+     "kernels/memory kernels/trace kernels/base"},
     {"kernels/cuda/plan", "kernels"},
     {"kernels/cuda/device", "kernels kernels/cuda/plan kernels/memory kernels/base"},
-    {"kernels/cuda/attention", "kernels kernels/cuda/device kernels/cuda/plan kernels/memory kernels/base"},
+    {"kernels/cuda/attention",
+     "kernels kernels/cuda/device kernels/cuda/plan kernels/memory kernels/base"},
     {"kernels/cuda",
-     "kernels kernels/cuda/attention kernels/cuda/device kernels/cuda/plan kernels/memory kernels/trace kernels/base"},
+     "kernels kernels/cuda/attention kernels/cuda/device kernels/cuda/plan kernels/memory "
+     "kernels/trace kernels/base"},
 
     {"rpc/store", "kernels/base"},
     {"rpc/shared",
-     "rpc/payload.h rpc/future.h rpc/handler.h rpc/client_stream.h rpc/credentials.h rpc/grpc_bytes.h rpc/ordered_answers.h rpc/served_call.h "
+     "rpc/payload.h rpc/future.h rpc/handler.h rpc/client_stream.h rpc/credentials.h "
+     "rpc/grpc_bytes.h rpc/ordered_answers.h rpc/served_call.h "
      "kernels/memory kernels/trace kernels/base"},
     {"rpc", "rpc/shared proto kernels/memory kernels/trace kernels/base"},
     {"rpc/master", "rpc rpc/store proto kernels/trace kernels/base"},
@@ -51,53 +56,75 @@ constexpr Room kRooms[] = {
     {"ps/wire", "rpc/master/shard_map.h proto kernels/cpu/vector kernels/memory kernels/base"},
     {"ps/optimizer", "ps/wire proto kernels kernels/cpu kernels/cpu/vector kernels/base"},
     {"ps/store", "ps/optimizer ps/wire proto kernels/cpu/vector kernels/memory kernels/base"},
-    {"ps/server", "ps/store ps/wire rpc rpc/master/shard_map.h proto kernels/memory kernels/trace kernels/base"},
-    {"ps/client", "ps/wire rpc rpc/shared/stream.h proto kernels/memory kernels/trace kernels/base"},
-    {"ps/caching", "ps/client ps/store ps/optimizer ps/wire rpc rpc/master/shard_map.h proto kernels/memory kernels/base"},
+    {"ps/server",
+     "ps/store ps/wire rpc rpc/master/shard_map.h proto kernels/memory kernels/trace kernels/base"},
+    {"ps/client",
+     "ps/wire rpc rpc/shared/stream.h proto kernels/memory kernels/trace kernels/base"},
+    {"ps/caching",
+     "ps/client ps/store ps/optimizer ps/wire rpc rpc/master/shard_map.h proto kernels/memory "
+     "kernels/base"},
     {"ps/local", "ps/client ps/server ps/wire kernels/memory kernels/base"},
 
     {"trainer/tensor", "kernels kernels/memory kernels/base"},
     {"trainer/autograd", "trainer/tensor kernels kernels/memory kernels/base"},
     {"trainer/autograd/ops", "trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
-    {"trainer/nn", "trainer/autograd trainer/autograd/ops trainer/tensor kernels kernels/memory kernels/base"},
+    {"trainer/nn",
+     "trainer/autograd trainer/autograd/ops trainer/tensor kernels kernels/memory kernels/base"},
     {"trainer/optim", "trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
     {"trainer/comm", "rpc kernels/memory kernels/base"},
     {"trainer/comm/host", "trainer/comm rpc rpc/shared rpc/store kernels/memory kernels/base"},
     {"trainer/comm/device", "trainer/comm rpc rpc/store kernels/memory kernels/base"},
     {"trainer/sparse",
-     "trainer/comm trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor ps/client/row_client.h ps/client/pooled_client.h "
+     "trainer/comm trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor "
+     "ps/client/row_client.h ps/client/pooled_client.h "
      "ps/caching/trainer_exchange.h ps/wire rpc proto kernels "
      "kernels/cpu/vector kernels/memory kernels/trace kernels/base"},
     {"trainer/remote",
-     "trainer/sparse trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor rpc proto kernels kernels/memory kernels/trace "
+     "trainer/sparse trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor "
+     "rpc proto kernels kernels/memory kernels/trace "
      "kernels/base"},
-    {"trainer/parallel", "trainer/comm trainer/optim trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
-    {"trainer/parallel/data_parallel", "trainer/parallel trainer/comm trainer/optim trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
+    {"trainer/parallel",
+     "trainer/comm trainer/optim trainer/autograd trainer/tensor kernels kernels/memory "
+     "kernels/base"},
+    {"trainer/parallel/data_parallel",
+     "trainer/parallel trainer/comm trainer/optim trainer/autograd trainer/tensor kernels "
+     "kernels/memory kernels/base"},
     {"trainer/parallel/served",
-     "trainer/parallel trainer/sparse trainer/optim trainer/autograd trainer/tensor ps/client/row_client.h ps/client/table_admin.h "
+     "trainer/parallel trainer/sparse trainer/optim trainer/autograd trainer/tensor "
+     "ps/client/row_client.h ps/client/table_admin.h "
      "ps/wire rpc proto kernels kernels/memory kernels/base"},
     {"trainer/data", "kernels/base"},
     {"trainer/models",
-     "trainer/parallel trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor kernels kernels/memory kernels/base"},
+     "trainer/parallel trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor kernels "
+     "kernels/memory kernels/base"},
     {"trainer/job",
-     "trainer/models trainer/data trainer/parallel trainer/parallel/served trainer/sparse trainer/comm trainer/comm/device trainer/nn trainer/optim "
+     "trainer/models trainer/data trainer/parallel trainer/parallel/served trainer/sparse "
+     "trainer/comm trainer/comm/device trainer/nn trainer/optim "
      "trainer/autograd trainer/tensor proto kernels kernels/memory kernels/base"},
     {"trainer/checkpoint",
-     "trainer/job trainer/optim trainer/autograd trainer/tensor ps/client/table_admin.h rpc proto kernels kernels/memory kernels/base"},
+     "trainer/job trainer/optim trainer/autograd trainer/tensor ps/client/table_admin.h rpc proto "
+     "kernels kernels/memory kernels/base"},
     {"trainer/tasks",
-     "trainer/job trainer/models trainer/data trainer/parallel trainer/sparse trainer/comm trainer/nn trainer/autograd trainer/autograd/ops "
+     "trainer/job trainer/models trainer/data trainer/parallel trainer/sparse trainer/comm "
+     "trainer/nn trainer/autograd trainer/autograd/ops "
      "trainer/tensor proto kernels kernels/memory kernels/base"},
     {"trainer/report",
-     "trainer/tasks trainer/checkpoint trainer/job trainer/comm ps/client/table_admin.h rpc rpc/master proto kernels/memory kernels/trace kernels/base"},
+     "trainer/tasks trainer/checkpoint trainer/job trainer/comm ps/client/table_admin.h rpc "
+     "rpc/master proto kernels/memory kernels/trace kernels/base"},
     {"trainer/loop",
-     "trainer/report trainer/tasks trainer/checkpoint trainer/job trainer/models trainer/data trainer/parallel trainer/parallel/data_parallel "
-     "trainer/parallel/served trainer/sparse trainer/comm trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor "
-     "ps/client/clients.h ps/client/row_client.h ps/client/table_admin.h rpc rpc/master proto kernels kernels/memory kernels/trace kernels/base"},
+     "trainer/report trainer/tasks trainer/checkpoint trainer/job trainer/models trainer/data "
+     "trainer/parallel trainer/parallel/data_parallel "
+     "trainer/parallel/served trainer/sparse trainer/comm trainer/nn trainer/optim "
+     "trainer/autograd trainer/autograd/ops trainer/tensor "
+     "ps/client/clients.h ps/client/row_client.h ps/client/table_admin.h rpc rpc/master proto "
+     "kernels kernels/memory kernels/trace kernels/base"},
     {"trainer/cli", "trainer/ ps/ rpc/ proto kernels/"},
     {"trainer/bench", "trainer/ ps/ rpc/ proto kernels/"},
     {"trainer/main.cc", "trainer/cli trainer/bench"},
 
-    {"examples/", "examples/ trainer/ ps/client/clients.h ps/client/pooled_client.h ps/client/row_client.h ps/client/table_admin.h rpc rpc/master kernels/base/status_macros.h"},
+    {"examples/",
+     "examples/ trainer/ ps/client/clients.h ps/client/pooled_client.h ps/client/row_client.h "
+     "ps/client/table_admin.h rpc rpc/master kernels/base/status_macros.h"},
     {"tests/", "tests/ trainer/ ps/ rpc/ proto kernels/"},
 };
 
@@ -123,14 +150,17 @@ const std::vector<Library>& Libraries() {
   return *libraries;
 }
 
-bool StartsWith(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
+bool StartsWith(std::string_view text, std::string_view prefix) {
+  return text.substr(0, prefix.size()) == prefix;
+}
 
 bool IsIn(std::string_view path, std::string_view room) {
   return StartsWith(path, room) && (path.size() == room.size() || path[room.size()] == '/');
 }
 
 bool IsOurs(std::string_view path) {
-  return std::any_of(kFolders.begin(), kFolders.end(), [&](std::string_view folder) { return IsIn(path, folder); });
+  return std::any_of(kFolders.begin(), kFolders.end(),
+                     [&](std::string_view folder) { return IsIn(path, folder); });
 }
 
 std::string_view Parent(std::string_view path) {
@@ -148,7 +178,8 @@ bool IsOf(std::string_view path, std::string_view place) {
 const Room* RoomOf(std::string_view path) {
   const Room* best = nullptr;
   for (const Room& room : kRooms) {
-    if (IsOf(path, room.path) && (best == nullptr || room.path.size() > best->path.size())) best = &room;
+    if (IsOf(path, room.path) && (best == nullptr || room.path.size() > best->path.size()))
+      best = &room;
   }
   return best;
 }
@@ -163,7 +194,8 @@ bool MayInclude(const Room& room, std::string_view included) {
   return false;
 }
 
-std::string WhyLibraryForbidden(std::string_view source, std::string_view room, std::string_view included) {
+std::string WhyLibraryForbidden(std::string_view source, std::string_view room,
+                                std::string_view included) {
   if (IsIn(source, "tests")) return "";
   for (const Library& library : Libraries()) {
     if (!StartsWith(included, library.header)) continue;
@@ -172,7 +204,8 @@ std::string WhyLibraryForbidden(std::string_view source, std::string_view room, 
       if (StartsWith(source, place)) return "";
       places += (places.empty() ? "" : ", ") + std::string(place);
     }
-    return std::string(room) + " may not include <" + std::string(included) + ">; only " + places + " may";
+    return std::string(room) + " may not include <" + std::string(included) + ">; only " + places +
+           " may";
   }
   return "";
 }
@@ -184,8 +217,8 @@ std::string Resolve(const fs::path& root, const fs::path& source, const std::str
   const fs::path beside = (source.parent_path() / written).lexically_normal();
   if (fs::exists(root / beside)) return beside.generic_string();
   // Generated headers are found without their folder's name.
-  const bool generated =
-      written.size() > 5 && written.substr(written.size() - 5) == ".pb.h" && written.find('/') == std::string::npos;
+  const bool generated = written.size() > 5 && written.substr(written.size() - 5) == ".pb.h" &&
+                         written.find('/') == std::string::npos;
   return generated ? "proto/" + written : written;
 }
 
@@ -198,7 +231,9 @@ void CheckFile(const fs::path& root, const fs::path& source, IncludeReport* repo
     std::smatch match;
     if (!std::regex_search(line, match, *pattern)) continue;
     const std::string why = WhyForbidden(source.generic_string(), Resolve(root, source, match[1]));
-    if (!why.empty()) report->violations.push_back(source.generic_string() + ":" + std::to_string(number) + ": " + why);
+    if (!why.empty())
+      report->violations.push_back(source.generic_string() + ":" + std::to_string(number) + ": " +
+                                   why);
   }
 }
 
@@ -206,20 +241,24 @@ void CheckFile(const fs::path& root, const fs::path& source, IncludeReport* repo
 
 std::string WhyForbidden(std::string_view source, std::string_view included) {
   const Room* room = RoomOf(source);
-  if (room == nullptr) return std::string(source) + " is in no room of the table in tests/architecture/include_rules.cc";
+  if (room == nullptr)
+    return std::string(source) +
+           " is in no room of the table in tests/architecture/include_rules.cc";
   if (!IsOurs(included)) return WhyLibraryForbidden(source, room->path, included);
   if (MayInclude(*room, included)) return "";
   return std::string(room->path) + " may not include " + std::string(included);
 }
 
 IncludeReport CheckIncludes(const fs::path& root) {
-  static constexpr std::array<std::string_view, 7> kExtensions = {".h", ".cc", ".inc", ".cu", ".cuh", ".hpp", ".cpp"};
+  static constexpr std::array<std::string_view, 7> kExtensions = {".h",   ".cc",  ".inc", ".cu",
+                                                                  ".cuh", ".hpp", ".cpp"};
   std::vector<fs::path> sources;
   for (std::string_view folder : kFolders) {
     if (!fs::is_directory(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string extension = entry.path().extension().string();
-      if (!entry.is_regular_file() || std::find(kExtensions.begin(), kExtensions.end(), extension) == kExtensions.end())
+      if (!entry.is_regular_file() ||
+          std::find(kExtensions.begin(), kExtensions.end(), extension) == kExtensions.end())
         continue;
       sources.push_back(entry.path().lexically_relative(root));
     }

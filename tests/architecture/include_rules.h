@@ -11,8 +11,9 @@
 namespace tandem {
 
 struct IncludeReport {
-  int num_files = 0;                    // sources read
-  std::vector<std::string> violations;  // "ps/store/table.cc:7: ps may not include trainer/tasks/task.h"
+  int num_files = 0;  // sources read
+  std::vector<std::string>
+      violations;  // "ps/store/table.cc:7: ps may not include trainer/tasks/task.h"
 };
 
 // Reads every source under the top-level folders of `root`.

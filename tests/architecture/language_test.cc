@@ -1,12 +1,12 @@
-// The language check (language.sh) on this tree, and on broken ones, so that the check itself is known to go red.
-#include <gtest/gtest.h>
-#include <unistd.h>
-
+// The language check (language.sh) on this tree, and on broken ones, so that the check itself is
+// known to go red.
 #include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <string>
+#include <unistd.h>
 
 namespace tandem {
 namespace {
@@ -15,11 +15,13 @@ namespace fs = std::filesystem;
 
 // What the script prints for a tree.
 std::string Violations(const std::string& root) {
-  const std::string command = std::string(TANDEM_SOURCE_DIR) + "/tests/architecture/language.sh " + root + " 2>&1";
+  const std::string command =
+      std::string(TANDEM_SOURCE_DIR) + "/tests/architecture/language.sh " + root + " 2>&1";
   std::string output;
   std::FILE* const pipe = popen(command.c_str(), "r");
   std::array<char, 4096> bytes;
-  while (const size_t n = std::fread(bytes.data(), 1, bytes.size(), pipe)) output.append(bytes.data(), n);
+  while (const size_t n = std::fread(bytes.data(), 1, bytes.size(), pipe))
+    output.append(bytes.data(), n);
   const bool found = pclose(pipe) != 0;
   EXPECT_EQ(found, !output.empty()) << output;
   return output;
@@ -44,14 +46,17 @@ class MadeUpPagesTest : public testing::Test {
 };
 
 TEST_F(MadeUpPagesTest, PlainCommentsPass) {
-  Write("ps/b.h", "// Counts rows. The count is exact.\n// What follows a first line may begin with any word.\n");
+  Write("ps/b.h",
+        "// Counts rows. The count is exact.\n// What follows a first line may begin with any "
+        "word.\n");
   EXPECT_EQ(Violations(root_), "");
 }
 
 TEST_F(MadeUpPagesTest, BannedOpeningsAreNamedByFileAndLine) {
   Write("ps/b.h", "int b;  // Of a row\n\n  // What is counted\nint c;\n");
-  EXPECT_EQ(Violations(root_), "ps/b.h:1: a comment begins with a banned word: Of a row\n"
-                               "ps/b.h:3: a comment begins with a banned word: What is counted\n");
+  EXPECT_EQ(Violations(root_),
+            "ps/b.h:1: a comment begins with a banned word: Of a row\n"
+            "ps/b.h:3: a comment begins with a banned word: What is counted\n");
 }
 
 TEST_F(MadeUpPagesTest, DocumentsThatAreNotThereAreNamed) {

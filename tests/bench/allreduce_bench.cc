@@ -4,14 +4,13 @@
 // time of the same loop around a barrier is subtracted.
 // Prints the median of repetitions: microseconds and bus bandwidth.
 // Usage: allreduce_bench [RANKS]
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 #include "kernels/base/clock.h"
@@ -47,9 +46,10 @@ double Median(ProcessGroup& group, int64_t num_bytes, const std::function<void()
 
 void Print(ProcessGroup& group, const char* what, int64_t num_bytes, double seconds) {
   if (group.rank() != 0) return;
-  const double bus = 2.0 * (group.size() - 1) / group.size() * static_cast<double>(num_bytes) / seconds * 1e-9;
-  std::printf("%-10s ranks %d %10ld bytes %10.1f us %7.2f GB/s\n", what, group.size(), static_cast<long>(num_bytes),
-              seconds * 1e6, bus);
+  const double bus =
+      2.0 * (group.size() - 1) / group.size() * static_cast<double>(num_bytes) / seconds * 1e-9;
+  std::printf("%-10s ranks %d %10ld bytes %10.1f us %7.2f GB/s\n", what, group.size(),
+              static_cast<long>(num_bytes), seconds * 1e6, bus);
   std::fflush(stdout);
 }
 
@@ -70,8 +70,11 @@ void MeasureInPlace(ProcessGroup& group, int64_t num_bytes, const char* what, fl
     if (!call()) _exit(1);
     sink = sink + std::accumulate(values, values + count, 0.0f);
   };
-  const double with = Median(group, num_bytes, [&] { around([&] { return Ok(group.AllReduce(DenseView(values, {count}), {})); }); });
-  const double without = Median(group, num_bytes, [&] { around([&] { return Ok(group.Barrier({})); }); });
+  const double with = Median(group, num_bytes, [&] {
+    around([&] { return Ok(group.AllReduce(DenseView(values, {count}), {})); });
+  });
+  const double without =
+      Median(group, num_bytes, [&] { around([&] { return Ok(group.Barrier({})); }); });
   Print(group, what, num_bytes, with - without);
 }
 
@@ -101,7 +104,8 @@ int main(int argc, char** argv) {
       children.push_back(child);
       continue;
     }
-    auto group = CpuGroup::Create({&store, token, "bench", rank, size}, absl::Now() + absl::Seconds(30));
+    auto group =
+        CpuGroup::Create({&store, token, "bench", rank, size}, absl::Now() + absl::Seconds(30));
     if (!group.ok()) _exit(1);
     RunRank(**group);
     group->reset();

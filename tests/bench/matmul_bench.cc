@@ -4,9 +4,8 @@
 // Shapes are those of a training step of a language model (2,048 tokens, width 256, vocabulary
 // 8,192) and of a recommender (25,600 tokens, width 64).
 // `ratio` is our median rate over (the raw median rate times the threads).
-#include <benchmark/benchmark.h>
-
 #include <algorithm>
+#include <benchmark/benchmark.h>
 #include <vector>
 
 #include "kernels/base/clock.h"
@@ -23,8 +22,10 @@ std::vector<T> Operand(int64_t n) {
   std::vector<T> x(n);
   for (int64_t i = 0; i < n; ++i) {
     const float value = UnitFloat(RandomBits({1, 2}, 0, i)) - 0.5f;
-    if constexpr (std::is_same_v<T, float>) x[i] = value;
-    else x[i] = ToBFloat16(value);
+    if constexpr (std::is_same_v<T, float>)
+      x[i] = value;
+    else
+      x[i] = ToBFloat16(value);
   }
   return x;
 }
@@ -68,22 +69,37 @@ void BM_GemmToRaw(benchmark::State& state) {
   const std::vector<T> a = Operand<T>(m * k), b = Operand<T>(k * n);
   std::vector<float> c(m * n);
   const DType result = ta ? DType::F32 : DTypeOf<T>();
-  const GemmArgs args{.a = DenseView(a.data(), ta ? Shape{k, m} : Shape{m, k}), .b = DenseView(b.data(), tb ? Shape{n, k} : Shape{k, n}),
-                      .c = ArrayView(c.data(), result, {m, n}), .transpose_a = ta, .transpose_b = tb};
+  const GemmArgs args{.a = DenseView(a.data(), ta ? Shape{k, m} : Shape{m, k}),
+                      .b = DenseView(b.data(), tb ? Shape{n, k} : Shape{k, n}),
+                      .c = ArrayView(c.data(), result, {m, n}),
+                      .transpose_a = ta,
+                      .transpose_b = tb};
   // The raw call gets b as rows in every case: a transposed b is no faster.
-  const MatmulShape raw{.m = m, .n = n, .k = k, .operand = DTypeOf<T>(), .result = result, .transpose_a = ta};
-  Compare(state, 2.0 * static_cast<double>(m * n * k), threads, [&] { Gemm(args, stream); },
-          [&] { OneThreadMatmul(raw, a.data(), b.data(), nullptr, c.data()); });
+  const MatmulShape raw{
+      .m = m, .n = n, .k = k, .operand = DTypeOf<T>(), .result = result, .transpose_a = ta};
+  Compare(
+      state, 2.0 * static_cast<double>(m * n * k), threads, [&] { Gemm(args, stream); },
+      [&] { OneThreadMatmul(raw, a.data(), b.data(), nullptr, c.data()); });
 }
 
 void StepShapes(benchmark::internal::Benchmark* benchmark) {
-  benchmark->ArgNames({"m", "n", "k", "flags", "threads"})->UseRealTime()->Unit(benchmark::kMicrosecond);
+  benchmark->ArgNames({"m", "n", "k", "flags", "threads"})
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
   for (const int64_t threads : {1, 2}) {
-    for (const auto& [in, out] : {std::pair<int64_t, int64_t>{256, 768}, {256, 256}, {256, 1024}, {1024, 256}, {256, 8192}}) {
-      benchmark->Args({2048, out, in, 0, threads})->Args({2048, in, out, 2, threads})->Args({in, out, 2048, 1, threads});
+    for (const auto& [in, out] : {std::pair<int64_t, int64_t>{256, 768},
+                                  {256, 256},
+                                  {256, 1024},
+                                  {1024, 256},
+                                  {256, 8192}}) {
+      benchmark->Args({2048, out, in, 0, threads})
+          ->Args({2048, in, out, 2, threads})
+          ->Args({in, out, 2048, 1, threads});
     }
     for (const auto& [in, out] : {std::pair<int64_t, int64_t>{64, 64}, {64, 192}}) {
-      benchmark->Args({25600, out, in, 0, threads})->Args({25600, in, out, 2, threads})->Args({in, out, 25600, 1, threads});
+      benchmark->Args({25600, out, in, 0, threads})
+          ->Args({25600, in, out, 2, threads})
+          ->Args({in, out, 25600, 1, threads});
     }
   }
 }
@@ -98,28 +114,46 @@ void BM_LinearCrossEntropyToRaw(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(1));
   ThreadPool pool(threads);
   Stream stream(&pool);
-  const std::vector<T> hidden = Operand<T>(rows * dim), weight = Operand<T>(dim * classes), gradient = Operand<T>(rows * classes);
+  const std::vector<T> hidden = Operand<T>(rows * dim), weight = Operand<T>(dim * classes),
+                       gradient = Operand<T>(rows * classes);
   std::vector<int64_t> target(rows);
   for (int64_t r = 0; r < rows; ++r) target[r] = r * 7919 % classes;
-  std::vector<float> loss(rows), grad_hidden(rows * dim), grad_weight(dim * classes), logits(rows * classes);
+  std::vector<float> loss(rows), grad_hidden(rows * dim), grad_weight(dim * classes),
+      logits(rows * classes);
   const Shape shape = table ? Shape{classes, dim} : Shape{dim, classes};
-  const LinearCrossEntropyArgs args{.hidden = DenseView(hidden.data(), {rows, dim}), .weight = DenseView(weight.data(), shape),
-                                    .weight_is_table = table, .target = DenseView(target.data(), {rows}),
-                                    .loss = DenseView(loss.data(), {rows}),
-                                    .grad_hidden = ArrayView(grad_hidden.data(), DTypeOf<T>(), {rows, dim}),
-                                    .grad_weight = DenseView(grad_weight.data(), shape)};
-  MatmulShape forward{.m = rows, .n = classes, .k = dim, .operand = DTypeOf<T>(), .result = DTypeOf<T>()};
-  MatmulShape to_hidden{.m = rows, .n = dim, .k = classes, .operand = DTypeOf<T>(), .result = DTypeOf<T>()};
-  MatmulShape to_weight{.m = dim, .n = classes, .k = rows, .operand = DTypeOf<T>(), .transpose_a = true};
+  const LinearCrossEntropyArgs args{
+      .hidden = DenseView(hidden.data(), {rows, dim}),
+      .weight = DenseView(weight.data(), shape),
+      .weight_is_table = table,
+      .target = DenseView(target.data(), {rows}),
+      .loss = DenseView(loss.data(), {rows}),
+      .grad_hidden = ArrayView(grad_hidden.data(), DTypeOf<T>(), {rows, dim}),
+      .grad_weight = DenseView(grad_weight.data(), shape)};
+  MatmulShape forward{
+      .m = rows, .n = classes, .k = dim, .operand = DTypeOf<T>(), .result = DTypeOf<T>()};
+  MatmulShape to_hidden{
+      .m = rows, .n = dim, .k = classes, .operand = DTypeOf<T>(), .result = DTypeOf<T>()};
+  MatmulShape to_weight{
+      .m = dim, .n = classes, .k = rows, .operand = DTypeOf<T>(), .transpose_a = true};
   const auto raw = [&] {
     OneThreadMatmul(forward, hidden.data(), weight.data(), nullptr, logits.data());
     OneThreadMatmul(to_hidden, gradient.data(), weight.data(), nullptr, grad_hidden.data());
     OneThreadMatmul(to_weight, hidden.data(), gradient.data(), nullptr, grad_weight.data());
   };
-  Compare(state, 6.0 * static_cast<double>(rows * dim * classes), threads, [&] { LinearCrossEntropy(args, stream); }, raw);
+  Compare(
+      state, 6.0 * static_cast<double>(rows * dim * classes), threads,
+      [&] { LinearCrossEntropy(args, stream); }, raw);
 }
-BENCHMARK_TEMPLATE(BM_LinearCrossEntropyToRaw, float)->ArgNames({"table", "threads"})->ArgsProduct({{0, 1}, {1, 2}})->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK_TEMPLATE(BM_LinearCrossEntropyToRaw, BFloat16)->ArgNames({"table", "threads"})->ArgsProduct({{0, 1}, {1, 2}})->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_TEMPLATE(BM_LinearCrossEntropyToRaw, float)
+    ->ArgNames({"table", "threads"})
+    ->ArgsProduct({{0, 1}, {1, 2}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_TEMPLATE(BM_LinearCrossEntropyToRaw, BFloat16)
+    ->ArgNames({"table", "threads"})
+    ->ArgsProduct({{0, 1}, {1, 2}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace tandem::kernels

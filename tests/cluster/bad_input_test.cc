@@ -1,10 +1,9 @@
 // User mistakes: each ends with the documented exit code and one screen that names the cause and
 // the place.
 // A mistake starts no run, leaves no process running and touches no output folder.
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <filesystem>
+#include <gtest/gtest.h>
 
 #include "tests/cluster/small_job.h"
 
@@ -21,19 +20,23 @@ Arguments operator+(Arguments left, const Arguments& right) {
 
 class BadInputTest : public testing::Test {
  protected:
-  void ExpectRefused(const support::Ended& ended, int exit_code, const std::vector<std::string>& texts) {
+  void ExpectRefused(const support::Ended& ended, int exit_code,
+                     const std::vector<std::string>& texts) {
     EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
-    for (const std::string& text : texts) EXPECT_NE(ended.err.find(text), std::string::npos) << text << "\nin: " << ended.err;
+    for (const std::string& text : texts)
+      EXPECT_NE(ended.err.find(text), std::string::npos) << text << "\nin: " << ended.err;
     const std::vector<std::string> lines = ended.ErrorLines();
     EXPECT_GE(lines.size(), 1u);
     EXPECT_LT(lines.size(), 24u) << ended.err;
-    for (const std::string& line : lines) EXPECT_LT(line.size(), 200 + 2 * job_.Path("").size()) << line;
+    for (const std::string& line : lines)
+      EXPECT_LT(line.size(), 200 + 2 * job_.Path("").size()) << line;
     EXPECT_EQ(ended.out, "");
     job_.ExpectNothingLeft();
   }
 
   // Expects a one-line error. `launch` with these arguments must not make its output folder.
-  void ExpectLaunchRefused(int exit_code, const Arguments& arguments, const std::vector<std::string>& texts) {
+  void ExpectLaunchRefused(int exit_code, const Arguments& arguments,
+                           const std::vector<std::string>& texts) {
     const support::Ended ended = job_.Launch("out", arguments);
     ExpectRefused(ended, exit_code, texts);
     EXPECT_EQ(ended.ErrorLines().size(), 1u) << ended.err;
@@ -47,29 +50,36 @@ class BadInputTest : public testing::Test {
     ExpectLaunchRefused(kData, arguments + kTwoByTwo, texts);
   }
 
-  Arguments WithLog(const std::string& content) { return {"--set", "data.path=" + job_.Write("bad.txt", content)}; }
+  Arguments WithLog(const std::string& content) {
+    return {"--set", "data.path=" + job_.Write("bad.txt", content)};
+  }
 
   SmallJob job_;
 };
 
 TEST_F(BadInputTest, MissingJobFile) {
-  const support::Ended ended = job_.Run({"launch", job_.Path("none.textproto"), "--out", job_.Path("out")});
+  const support::Ended ended =
+      job_.Run({"launch", job_.Path("none.textproto"), "--out", job_.Path("out")});
   ExpectRefused(ended, kConfiguration, {"none.textproto: No such file"});
 }
 
 TEST_F(BadInputTest, UnknownFieldNamesTheNearest) {
-  ExpectLaunchRefused(kConfiguration, {"--set", "train.batchsize=3"}, {"--set train.batchsize", "did you mean \"batch_size\""});
-  ExpectLaunchRefused(kConfiguration, Arguments{"--set", "ps.threds=3"} + kTwoByTwo, {"did you mean \"threads\""});
+  ExpectLaunchRefused(kConfiguration, {"--set", "train.batchsize=3"},
+                      {"--set train.batchsize", "did you mean \"batch_size\""});
+  ExpectLaunchRefused(kConfiguration, Arguments{"--set", "ps.threds=3"} + kTwoByTwo,
+                      {"did you mean \"threads\""});
 }
 
 TEST_F(BadInputTest, SeveralErrorsAreToldAtOnceWithTheirPlaces) {
-  const std::string path = job_.Write("bad.textproto",
-                                      "data { path: \"log.txt\" }\nmodel {\n  sequence_rec {\n    bogus: 1\n    dropout: 1.5\n"
-                                      "  }\n}\ntables { name: \"item\" }\n");
-  const support::Ended ended =
-      job_.Run({"launch", path, "--out", job_.Path("out"), "--set", "train.batch_size=-2", "--set", "seeds=1"});
+  const std::string path = job_.Write(
+      "bad.textproto",
+      "data { path: \"log.txt\" }\nmodel {\n  sequence_rec {\n    bogus: 1\n    dropout: 1.5\n"
+      "  }\n}\ntables { name: \"item\" }\n");
+  const support::Ended ended = job_.Run({"launch", path, "--out", job_.Path("out"), "--set",
+                                         "train.batch_size=-2", "--set", "seeds=1"});
   ExpectRefused(ended, kConfiguration,
-                {"errors:\n", "bad.textproto:4:5: unknown field \"bogus\"", "bad.textproto:5:5: model.sequence_rec.dropout is 1.5",
+                {"errors:\n", "bad.textproto:4:5: unknown field \"bogus\"",
+                 "bad.textproto:5:5: model.sequence_rec.dropout is 1.5",
                  "--set train.batch_size: train.batch_size is -2", "did you mean \"seed\""});
   EXPECT_EQ(ended.ErrorLines().size(), 5u) << ended.err;
   EXPECT_FALSE(std::filesystem::exists(job_.Path("out")));
@@ -78,18 +88,21 @@ TEST_F(BadInputTest, SeveralErrorsAreToldAtOnceWithTheirPlaces) {
 TEST_F(BadInputTest, ImpossibleLayout) {
   ExpectLaunchRefused(kConfiguration, Arguments{"--set", "parallel.dp=3"} + kTwoByTwo,
                       {"impossible layout", "parallel.dp is 3 with 2 trainers"});
-  ExpectLaunchRefused(kConfiguration, {"--set", "model.sequence_rec.heads=3"}, {"heads is 3", "dim 16"});
+  ExpectLaunchRefused(kConfiguration, {"--set", "model.sequence_rec.heads=3"},
+                      {"heads is 3", "dim 16"});
 }
 
 TEST_F(BadInputTest, DeviceThatIsNotThere) {
   setenv("CUDA_VISIBLE_DEVICES", "", 1);  // on a machine with a GPU too
   for (const Arguments& layout : {Arguments{"--local"}, Arguments{"--ps", "2"}, kTwoByTwo}) {
-    ExpectLaunchRefused(kConfiguration, Arguments{"--set", "device=CUDA"} + layout, {"device CUDA: "});
+    ExpectLaunchRefused(kConfiguration, Arguments{"--set", "device=CUDA"} + layout,
+                        {"device CUDA: "});
   }
 }
 
 TEST_F(BadInputTest, WrongCommandLine) {
-  for (const Arguments& arguments : {Arguments{"--trainers", "0"}, Arguments{"--trainer", "2"}, Arguments{"--ps", "two"}}) {
+  for (const Arguments& arguments :
+       {Arguments{"--trainers", "0"}, Arguments{"--trainer", "2"}, Arguments{"--ps", "two"}}) {
     const support::Ended ended = job_.Launch("out", arguments);
     ExpectRefused(ended, kConfiguration, {arguments[0]});
   }
@@ -99,7 +112,8 @@ TEST_F(BadInputTest, WrongCommandLine) {
 TEST_F(BadInputTest, DataChangedOfARunThatDoesNotGoOn) {
   for (const Arguments& layout : {Arguments{"--local"}, kTwoByTwo}) {
     for (const Arguments& other : {Arguments{}, Arguments{"--overwrite"}}) {
-      ExpectLaunchRefused(kConfiguration, Arguments{"--data-changed"} + layout + other, {"--data-changed goes with --resume"});
+      ExpectLaunchRefused(kConfiguration, Arguments{"--data-changed"} + layout + other,
+                          {"--data-changed goes with --resume"});
     }
   }
 }
@@ -115,18 +129,23 @@ TEST_F(BadInputTest, MalformedLineIsNamedByItsNumber) {
 TEST_F(BadInputTest, IdsOutsideTheCatalogue) {
   ExpectDataRefused(WithLog("1 2 3 4\n2 3 0 5\n"), {"bad.txt:2: item id 0"});
   ExpectDataRefused(WithLog("1 2 3 4\n2 3 -4 5\n"), {"bad.txt:2: item id -4 is negative"});
-  ExpectDataRefused(WithLog("1 2 3 4\n2 3 9 5\n") + Arguments{"--set", "data.num_items=8"}, {"bad.txt:2: item id 9", "8"});
+  ExpectDataRefused(WithLog("1 2 3 4\n2 3 9 5\n") + Arguments{"--set", "data.num_items=8"},
+                    {"bad.txt:2: item id 9", "8"});
 }
 
 TEST_F(BadInputTest, NegativesWithoutAUser) {
   const std::string negatives = job_.Write("negatives.txt", "1 5 6\n2 5 6\n4 1 2\n");
-  ExpectDataRefused(WithLog("1 1 2 3 4\n2 1 2 3 4\n3 1 2 3 4\n4 1 2 3 4 5 6\n") + Arguments{"--set", "data.negatives_path=" + negatives},
+  ExpectDataRefused(WithLog("1 1 2 3 4\n2 1 2 3 4\n3 1 2 3 4\n4 1 2 3 4 5 6\n") +
+                        Arguments{"--set", "data.negatives_path=" + negatives},
                     {"negatives.txt: no line for user 3"});
 }
 
 TEST_F(BadInputTest, ALogThatNobodyCanBeTrainedOn) {
-  ExpectDataRefused(WithLog("1 2 3 4\n2 3 4 5\n"), {"bad.txt: nobody to train on", "at least 4 items", "the longest of 2 users has 3"});
-  ExpectDataRefused(WithLog("1 2 3 4 1099511627776\n"), {"bad.txt: the item ids are sparse", "1099511627776"});
+  ExpectDataRefused(
+      WithLog("1 2 3 4\n2 3 4 5\n"),
+      {"bad.txt: nobody to train on", "at least 4 items", "the longest of 2 users has 3"});
+  ExpectDataRefused(WithLog("1 2 3 4 1099511627776\n"),
+                    {"bad.txt: the item ids are sparse", "1099511627776"});
 }
 
 TEST_F(BadInputTest, PortInUse) {
@@ -150,7 +169,8 @@ TEST_F(BadInputTest, OutputFolderThatCannotBe) {
 TEST_F(BadInputTest, AnOlderRunIsLeftAsItWas) {
   job_.HashOf("run", {"--local", "--set", "train.max_steps=1"});
   for (const Arguments& layout : {Arguments{"--local"}, kTwoByTwo}) {
-    EXPECT_EQ(job_.Launch("run", WithLog("1 0\n") + layout + Arguments{"--overwrite"}).exit_code, kData);
+    EXPECT_EQ(job_.Launch("run", WithLog("1 0\n") + layout + Arguments{"--overwrite"}).exit_code,
+              kData);
     EXPECT_EQ(job_.Summary("run", "status"), "completed");
     EXPECT_TRUE(job_.HasLoggedAStep("run"));
   }

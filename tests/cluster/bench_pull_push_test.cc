@@ -1,9 +1,8 @@
 // `tandem bench pull-push` as a user runs it: its figures are JSON and it refuses bad arguments.
 // No process outlives the command, however the command ends.
-#include <gtest/gtest.h>
-
 #include <csignal>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -44,9 +43,11 @@ class BenchPullPushTest : public testing::Test {
   const std::string json_ = folder_ / "bench.json";
 };
 
-void BenchPullPushTest::RunAndCheck(std::vector<std::string> arguments, const std::vector<Case>& cases) const {
-  for (const char* argument : {"--clients", "2", "--servers", "2", "--threads", "2", "--rows", "3000", "--dim", "5", "--batch", "50",
-                               "--ids", "zipf", "--steps", "3", "--repetitions", "1"}) {
+void BenchPullPushTest::RunAndCheck(std::vector<std::string> arguments,
+                                    const std::vector<Case>& cases) const {
+  for (const char* argument :
+       {"--clients", "2", "--servers", "2", "--threads", "2", "--rows", "3000", "--dim", "5",
+        "--batch", "50", "--ids", "zipf", "--steps", "3", "--repetitions", "1"}) {
     arguments.push_back(argument);
   }
   const auto bench = Start(arguments);
@@ -59,21 +60,25 @@ void BenchPullPushTest::RunAndCheck(std::vector<std::string> arguments, const st
   for (const auto& [mode, path, wire, permits] : cases) {
     at = json.find("{\"mode\"", at);
     ASSERT_NE(at, std::string::npos) << json;
-    double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, pull = 0, own = 0, push = 0, raw = 0, ratio = 0;
+    double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, pull = 0, own = 0, push = 0, raw = 0,
+           ratio = 0;
     const std::string format =
         "{\"mode\":\"" + mode +
         "\",\"clients\":2,\"servers\":2,\"threads\":2,\"permits\":" + std::to_string(permits) +
         ",\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"" + path +
-        "\",\"wire\":\"" + wire + "\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,"
+        "\",\"wire\":\"" + wire +
+        "\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,"
         "\"pull_ms\":%lf,\"own_ms\":%lf,\"push_ms\":%lf,"
-        "\"raw_" + path + "_gb_per_second\":%lf,\"ratio_to_raw_" + path + "\":%lf,\"correct\":true}";
+        "\"raw_" +
+        path + "_gb_per_second\":%lf,\"ratio_to_raw_" + path + "\":%lf,\"correct\":true}";
     int length = 0;
-    ASSERT_EQ(std::sscanf(json.c_str() + at, (format + "%n").c_str(), &rows, &gigabytes, &p50, &p99, &pull, &own, &push, &raw, &ratio,
-                          &length),
+    ASSERT_EQ(std::sscanf(json.c_str() + at, (format + "%n").c_str(), &rows, &gigabytes, &p50, &p99,
+                          &pull, &own, &push, &raw, &ratio, &length),
               9)
         << json;
     EXPECT_GT(length, 0) << json;
-    for (const double figure : {rows, gigabytes, p50, own, raw, ratio}) EXPECT_GT(figure, 0) << json;
+    for (const double figure : {rows, gigabytes, p50, own, raw, ratio})
+      EXPECT_GT(figure, 0) << json;
     EXPECT_EQ(pull > 0, mode != "push") << json;
     EXPECT_EQ(push > 0, mode != "pull") << json;
     EXPECT_GE(p99, p50);
@@ -84,19 +89,23 @@ void BenchPullPushTest::RunAndCheck(std::vector<std::string> arguments, const st
 
 TEST_F(BenchPullPushTest, EveryModeAndPathIsMeasuredCheckedAndWritten) {
   std::vector<Case> cases;
-  for (const std::string mode : {"pull_push", "pooled", "pull", "push", "hybrid", "hybrid_pooled"}) {
+  for (const std::string mode :
+       {"pull_push", "pooled", "pull", "push", "hybrid", "hybrid_pooled"}) {
     for (const std::string path : {"grpc", "shm"}) cases.push_back({mode, path, "f32"});
   }
   RunAndCheck({"--wire", "f32", "--path", "all"}, cases);
 }
 
 TEST_F(BenchPullPushTest, RowsMayTravelRounded) {
-  RunAndCheck({"--mode", "pull_push", "hybrid", "--wire", "bf16"}, {{"pull_push", "grpc", "bf16"}, {"hybrid", "grpc", "bf16"}});
+  RunAndCheck({"--mode", "pull_push", "hybrid", "--wire", "bf16"},
+              {{"pull_push", "grpc", "bf16"}, {"hybrid", "grpc", "bf16"}});
 }
 
 TEST_F(BenchPullPushTest, AStepMayHaveSeveralParts) {  // about 20,000 distinct ids
-  const auto bench = Start({"--mode", "pull_push", "--path", "all", "--wire", "f32", "--servers", "2", "--rows", "50000", "--dim", "2",
-                            "--batch", "1000", "--ids", "uniform", "--steps", "3", "--repetitions", "1"});
+  const auto bench = Start({"--mode",  "pull_push", "--path",  "all",           "--wire",
+                            "f32",     "--servers", "2",       "--rows",        "50000",
+                            "--dim",   "2",         "--batch", "1000",          "--ids",
+                            "uniform", "--steps",   "3",       "--repetitions", "1"});
   const support::Ended ended = bench->WaitWhileItWorks();
   EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
   EXPECT_EQ(ended.out.find("FAIL"), std::string::npos) << ended.out;
@@ -104,13 +113,16 @@ TEST_F(BenchPullPushTest, AStepMayHaveSeveralParts) {  // about 20,000 distinct 
 
 TEST_F(BenchPullPushTest, StepsOfPullsAndPushesMayBeUnderWayAtOnce) {
   RunAndCheck({"--mode", "push", "pull", "--path", "all", "--wire", "f32", "--permits", "2"},
-              {{"push", "grpc", "f32", 2}, {"push", "shm", "f32", 2}, {"pull", "grpc", "f32", 2}, {"pull", "shm", "f32", 2}});
+              {{"push", "grpc", "f32", 2},
+               {"push", "shm", "f32", 2},
+               {"pull", "grpc", "f32", 2},
+               {"pull", "shm", "f32", 2}});
 }
 
 TEST_F(BenchPullPushTest, ASignalOrADeadServerEndsAllProcesses) {
   for (const bool interrupted : {true, false}) {
-    const auto bench =
-        Start({"--mode", "pull_push", "--rows", "1000", "--dim", "4", "--batch", "10", "--ids", "uniform", "--seconds", "100"});
+    const auto bench = Start({"--mode", "pull_push", "--rows", "1000", "--dim", "4", "--batch",
+                              "10", "--ids", "uniform", "--seconds", "100"});
     std::vector<support::RunningProcess> children;
     ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [&] {
       children = Children(bench->pid());
@@ -124,8 +136,10 @@ TEST_F(BenchPullPushTest, ASignalOrADeadServerEndsAllProcesses) {
     kill(interrupted ? bench->pid() : server, interrupted ? SIGINT : SIGKILL);
     const support::Ended ended = bench->WaitWhileItWorks();
     EXPECT_EQ(ended.exit_code, 128 + (interrupted ? SIGINT : SIGKILL)) << ended.err;
-    EXPECT_NE(ended.err.find(interrupted ? "stopped by SIGINT" : "ps-0"), std::string::npos) << ended.err;
-    for (const auto& child : children) EXPECT_NE(kill(child.pid, 0), 0) << child.ValueOf("--role") << " is left";
+    EXPECT_NE(ended.err.find(interrupted ? "stopped by SIGINT" : "ps-0"), std::string::npos)
+        << ended.err;
+    for (const auto& child : children)
+      EXPECT_NE(kill(child.pid, 0), 0) << child.ValueOf("--role") << " is left";
   }
 }
 
@@ -137,7 +151,8 @@ TEST_F(BenchPullPushTest, WhatCannotBeMeasuredIsRefusedBeforeAnythingIs) {
   const support::Ended in_turn = Start({"--mode", "hybrid", "--permits", "2"})->WaitWhileItWorks();
   EXPECT_EQ(in_turn.exit_code, 2);
   EXPECT_NE(in_turn.err.find("--permits 2 with --mode hybrid"), std::string::npos) << in_turn.err;
-  const support::Ended nowhere = Start({"--json", folder_ / "nowhere/bench.json"})->WaitWhileItWorks();
+  const support::Ended nowhere =
+      Start({"--json", folder_ / "nowhere/bench.json"})->WaitWhileItWorks();
   EXPECT_EQ(nowhere.exit_code, 2);
 }
 

@@ -1,8 +1,7 @@
 // Roles started one by one, as on a cluster: they find one another through the master alone.
+#include <csignal>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-
-#include <csignal>
 
 #include "rpc/listen.h"
 #include "tests/cluster/small_job.h"
@@ -13,7 +12,8 @@ namespace {
 class ByHandTest : public testing::Test {
  protected:
   std::unique_ptr<support::Process> StartRole(const std::string& role, Arguments more = {}) {
-    more.insert(more.end(), {"--ps", "2", "--trainers", "2", "--master", master_, "--secret-file", secret_file_});
+    more.insert(more.end(), {"--ps", "2", "--trainers", "2", "--master", master_, "--secret-file",
+                             secret_file_});
     return job_.Start(role, "run", more);
   }
 
@@ -31,7 +31,8 @@ class ByHandTest : public testing::Test {
 
 TEST_F(ByHandTest, RolesInAnyOrderTrainAsUnderLaunch) {
   std::vector<std::unique_ptr<support::Process>> roles;
-  for (const char* role : {"trainer", "ps", "master", "trainer", "ps"}) roles.push_back(StartRole(role));
+  for (const char* role : {"trainer", "ps", "master", "trainer", "ps"})
+    roles.push_back(StartRole(role));
   for (auto& role : roles) {
     const support::Ended ended = role->WaitWhileItWorks();
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
@@ -39,28 +40,36 @@ TEST_F(ByHandTest, RolesInAnyOrderTrainAsUnderLaunch) {
   }
   job_.ExpectNothingLeft();
   EXPECT_FALSE(support::SomebodyListens(master_));
-  EXPECT_EQ(job_.Summary("run", "params_hash"), job_.HashOf("launched", {"--local", "--trainers", "2"}));
+  EXPECT_EQ(job_.Summary("run", "params_hash"),
+            job_.HashOf("launched", {"--local", "--trainers", "2"}));
 }
 
 TEST_F(ByHandTest, ARoleOfAnotherJobOrWithoutAPlaceIsRefused) {
   const auto master = StartRole("master");
-  ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [this] { return support::SomebodyListens(master_); }));
+  ASSERT_TRUE(support::Eventually(support::kPatienceSeconds,
+                                  [this] { return support::SomebodyListens(master_); }));
   const support::Ended other = StartRole("trainer", {"--set", "seed=77"})->WaitWhileItWorks();
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_NE(other.err.find("has resolved another job"), std::string::npos) << other.err;
-  const support::Ended layout = job_.Start("ps", "run", {"--ps", "3", "--trainers", "2", "--master", master_, "--secret-file", secret_file_})
-                                     ->WaitWhileItWorks();
+  const support::Ended layout = job_.Start("ps", "run",
+                                           {"--ps", "3", "--trainers", "2", "--master", master_,
+                                            "--secret-file", secret_file_})
+                                    ->WaitWhileItWorks();
   EXPECT_EQ(layout.exit_code, 2);
   EXPECT_NE(layout.err.find("--ps and --trainers"), std::string::npos) << layout.err;
   const support::Ended outside = StartRole("ps", {"--index", "2"})->WaitWhileItWorks();
   EXPECT_EQ(outside.exit_code, 2);
   EXPECT_EQ(outside.err.rfind("[ps-2 ", 0), 0u) << outside.err;
-  EXPECT_NE(outside.err.find("] error: ps index 2 does not exist: this job has 2 PS"), std::string::npos) << outside.err;
+  EXPECT_NE(outside.err.find("] error: ps index 2 does not exist: this job has 2 PS"),
+            std::string::npos)
+      << outside.err;
 
   kill(master->pid(), SIGTERM);
   const support::Ended stopped = master->WaitWhileItWorks();
   EXPECT_EQ(stopped.exit_code, 128 + SIGTERM);
-  EXPECT_EQ(stopped.err.size(), std::string("[master-0 14:05:09] ended: stopped by SIGTERM\n").size()) << stopped.err;
+  EXPECT_EQ(stopped.err.size(),
+            std::string("[master-0 14:05:09] ended: stopped by SIGTERM\n").size())
+      << stopped.err;
   EXPECT_TRUE(stopped.err.ends_with("] ended: stopped by SIGTERM\n")) << stopped.err;
   job_.ExpectNothingLeft();
 }
@@ -69,10 +78,13 @@ TEST_F(ByHandTest, AServerWithAnotherOutFolderSavesNoCheckpointOfTheTrainers) {
   const auto start = [this](const std::string& role, const std::string& out) {
     return job_.Start(role, out, {"--master", master_, "--secret-file", secret_file_});
   };
-  const auto master = start("master", "run"), server = start("ps", "elsewhere"), trainer = start("trainer", "run");
+  const auto master = start("master", "run"), server = start("ps", "elsewhere"),
+             trainer = start("trainer", "run");
   const support::Ended ended = trainer->Wait(support::kPatienceSeconds);
   EXPECT_EQ(ended.exit_code, 2) << ended.err;
-  EXPECT_NE(ended.err.find("saves checkpoints below " + job_.Path("elsewhere") + " alone"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("saves checkpoints below " + job_.Path("elsewhere") + " alone"),
+            std::string::npos)
+      << ended.err;
   EXPECT_NE(master->Wait(support::kPatienceSeconds).exit_code, 0);
   EXPECT_NE(server->Wait(support::kPatienceSeconds).exit_code, 0);
   job_.ExpectNothingLeft();

@@ -20,8 +20,8 @@ class DivergenceTest : public testing::Test {
 };
 
 TEST_F(DivergenceTest, LaunchEndsWithSeventyAndNamesTheStepOnce) {
-  for (const Arguments& layout :
-       {Arguments{"--local"}, Arguments{"--local", "--trainers", "2"}, Arguments{"--ps", "2", "--trainers", "2"}}) {
+  for (const Arguments& layout : {Arguments{"--local"}, Arguments{"--local", "--trainers", "2"},
+                                  Arguments{"--ps", "2", "--trainers", "2"}}) {
     Arguments arguments = kDiverges;
     arguments.insert(arguments.end(), layout.begin(), layout.end());
     const std::string out = "run" + std::to_string(layout.size());
@@ -41,7 +41,8 @@ TEST_F(DivergenceTest, EveryRoleEndsWithSeventyAndOnlyTrainersCallItTheirError) 
   Arguments arguments{"--ps", "2", "--trainers", "2", "--master", held->text()};
   arguments.insert(arguments.end(), kDiverges.begin(), kDiverges.end());
   std::vector<std::pair<std::string, std::unique_ptr<support::Process>>> roles;
-  for (const char* role : {"master", "ps", "ps", "trainer", "trainer"}) roles.emplace_back(role, job_.Start(role, "run", arguments));
+  for (const char* role : {"master", "ps", "ps", "trainer", "trainer"})
+    roles.emplace_back(role, job_.Start(role, "run", arguments));
   for (auto& [role, process] : roles) {
     const support::Ended ended = process->Wait(kDeadlineSeconds);
     EXPECT_EQ(ended.exit_code, kDiverged) << role << ": " << ended.err;

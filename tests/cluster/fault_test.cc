@@ -1,14 +1,12 @@
 // Kills or stops any process of a job in mid-training. The job ends within 15 s, names the process
 // and leaves nothing.
+#include <csignal>
+#include <filesystem>
 #include <gtest/gtest.h>
-
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <csignal>
-#include <filesystem>
 
 #include "tests/cluster/small_job.h"
 
@@ -22,10 +20,12 @@ class LongJob {
  public:
   explicit LongJob(const Arguments& layout) {
     Arguments arguments{"--set", "train.max_steps=0", "--set", "train.max_epochs=10000000"};
-    arguments.insert(arguments.end(), {"--set", "train.eval_every_epochs=10000000", "--set", "train.log_every_steps=10"});
+    arguments.insert(arguments.end(), {"--set", "train.eval_every_epochs=10000000", "--set",
+                                       "train.log_every_steps=10"});
     arguments.insert(arguments.end(), layout.begin(), layout.end());
     launch_ = job.Start("launch", "run", arguments);
-    const bool trains = support::Eventually(kStartSeconds, [this] { return job.HasLoggedAStep("run"); });
+    const bool trains =
+        support::Eventually(kStartSeconds, [this] { return job.HasLoggedAStep("run"); });
     EXPECT_TRUE(trains);
   }
   pid_t pid() const { return launch_->pid(); }
@@ -72,7 +72,8 @@ class FaultTest : public testing::TestWithParam<std::string> {
 TEST_P(FaultTest, KilledRoleEndsTheJobWithItsName) {
   const support::Ended ended = EndOfJobAfter(SIGKILL);
   EXPECT_EQ(ended.exit_code, 128 + SIGKILL);
-  EXPECT_EQ(ended.err, "error: " + GetParam() + " (pid " + std::to_string(pid_) + ") was killed by SIGKILL\n");
+  EXPECT_EQ(ended.err,
+            "error: " + GetParam() + " (pid " + std::to_string(pid_) + ") was killed by SIGKILL\n");
 }
 
 TEST_P(FaultTest, StoppedRoleEndsTheJobWithItsName) {
@@ -83,9 +84,11 @@ TEST_P(FaultTest, StoppedRoleEndsTheJobWithItsName) {
   EXPECT_NE(ended.err.find("has not answered for"), std::string::npos) << ended.err;
 }
 
-INSTANTIATE_TEST_SUITE_P(Roles, FaultTest, testing::Values("master-0", "ps-1", "trainer-0", "trainer-1"), [](const auto& info) {
-  return info.param.substr(0, info.param.size() - 2) + info.param.back();
-});
+INSTANTIATE_TEST_SUITE_P(Roles, FaultTest,
+                         testing::Values("master-0", "ps-1", "trainer-0", "trainer-1"),
+                         [](const auto& info) {
+                           return info.param.substr(0, info.param.size() - 2) + info.param.back();
+                         });
 
 TEST(LaunchTest, SigtermStopsTheJobInOrder) {
   for (const Arguments& layout : {kTwoByTwo, Arguments{"--local", "--trainers", "2"}}) {
@@ -106,11 +109,14 @@ TEST(LaunchTest, SigtermStopsTheJobInOrder) {
 std::vector<std::string> BoundAddresses(pid_t pid) {
   std::vector<std::string> bound;
   const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
-    const int fd = static_cast<int>(syscall(SYS_pidfd_getfd, process, std::stoi(entry.path().filename()), 0));
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
+    const int fd =
+        static_cast<int>(syscall(SYS_pidfd_getfd, process, std::stoi(entry.path().filename()), 0));
     sockaddr_in address{};
     socklen_t size = sizeof address;
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 && address.sin_family == AF_INET) {
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+        address.sin_family == AF_INET) {
       bound.push_back("127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
     }
     close(fd);
@@ -142,7 +148,8 @@ TEST(LaunchTest, AMasterThatIsStoppedBeforeAnybodyJoinsIsNamed) {
   SmallJob job;
   const auto launch = job.Start("launch", "run", kTwoByTwo);
   pid_t master = 0;
-  ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [&] { return (master = job.Role("master-0").pid) > 0; }));
+  ASSERT_TRUE(support::Eventually(support::kPatienceSeconds,
+                                  [&] { return (master = job.Role("master-0").pid) > 0; }));
   kill(master, SIGSTOP);
   const support::Ended ended = launch->Wait();
   EXPECT_EQ(ended.exit_code, 75) << ended.err;
@@ -153,11 +160,13 @@ TEST(LaunchTest, AMasterThatIsStoppedBeforeAnybodyJoinsIsNamed) {
 
 TEST(MemberTest, AnUnreachableMasterIsNamedAndGivenUpInTime) {
   SmallJob job;
-  const support::Ended ended = job.Start("trainer", "run", {"--master", "127.0.0.1:1", "--join-timeout", "3"})->Wait();
+  const support::Ended ended =
+      job.Start("trainer", "run", {"--master", "127.0.0.1:1", "--join-timeout", "3"})->Wait();
   EXPECT_EQ(ended.exit_code, 75);
   EXPECT_GE(ended.seconds, 3);
   EXPECT_LT(ended.seconds, 10);
-  EXPECT_TRUE(ended.err.ends_with("] error: master-0 at 127.0.0.1:1 unreachable for 3 s\n")) << ended.err;
+  EXPECT_TRUE(ended.err.ends_with("] error: master-0 at 127.0.0.1:1 unreachable for 3 s\n"))
+      << ended.err;
   job.ExpectNothingLeft();
 }
 

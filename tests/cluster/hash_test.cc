@@ -1,9 +1,8 @@
 // Parameters are equal bit for bit however the job is spread over servers, processes and threads.
 // Parameters differ as soon as any setting that matters differs. Every loss and every sparse
 // optimizer takes part.
-#include <gtest/gtest.h>
-
 #include <filesystem>
+#include <gtest/gtest.h>
 #include <ostream>
 #include <tuple>
 
@@ -30,22 +29,26 @@ class HashTest : public testing::TestWithParam<Recipe> {
 
 TEST_P(HashTest, OneTrainerWithAnyNumberOfServersEqualsLocal) {
   const std::string local = Hash("local", {"--local"});
-  for (const char* servers : {"1", "2", "4"}) EXPECT_EQ(Hash(std::string("run") + servers, {"--ps", servers}), local) << servers << " PS";
+  for (const char* servers : {"1", "2", "4"})
+    EXPECT_EQ(Hash(std::string("run") + servers, {"--ps", servers}), local) << servers << " PS";
 }
 
 TEST_P(HashTest, TwoTrainersEqualTwoLocalReplicas) {
   const std::string local = Hash("local", {"--local", "--trainers", "2"});
   EXPECT_EQ(Hash("run", {"--ps", "2", "--trainers", "2"}), local);
   EXPECT_EQ(Hash("again", {"--ps", "2", "--trainers", "2"}), local);
-  EXPECT_EQ(Hash("merged", {"--ps", "2", "--trainers", "2", "--set", "ps.merge_pushes=true"}), local);
+  EXPECT_EQ(Hash("merged", {"--ps", "2", "--trainers", "2", "--set", "ps.merge_pushes=true"}),
+            local);
 }
 
 TEST_P(HashTest, ThreadsDoNotMatter) {
   const std::string one = Hash("one", {"--ps", "2", "--trainers", "2"});
-  const Arguments two{"--ps", "2", "--trainers", "2", "--set", "runtime.threads=2", "--set", "ps.threads=2"};
+  const Arguments two{"--ps",  "2",           "--trainers", "2", "--set", "runtime.threads=2",
+                      "--set", "ps.threads=2"};
   EXPECT_EQ(Hash("two", two), one);
   const std::string local = Hash("local", {"--local"});
-  EXPECT_EQ(Hash("local-two", {"--local", "--set", "runtime.threads=2", "--set", "ps.threads=2"}), local);
+  EXPECT_EQ(Hash("local-two", {"--local", "--set", "runtime.threads=2", "--set", "ps.threads=2"}),
+            local);
 }
 
 TEST_P(HashTest, AnotherSeedOrOneStepLessDiffers) {
@@ -56,7 +59,8 @@ TEST_P(HashTest, AnotherSeedOrOneStepLessDiffers) {
 
 Arguments Set(const std::vector<std::string>& assignments) {
   Arguments arguments;
-  for (const std::string& assignment : assignments) arguments.insert(arguments.end(), {"--set", assignment});
+  for (const std::string& assignment : assignments)
+    arguments.insert(arguments.end(), {"--set", assignment});
   return arguments;
 }
 
@@ -66,10 +70,12 @@ INSTANTIATE_TEST_SUITE_P(
     Recipes, HashTest,
     testing::Values(Recipe{"BceAdam", Set({kLoss + "BCE"})},
                     Recipe{"SampledSoftmaxClippedAccumulatedSgd",
-                           Set({kLoss + "SAMPLED_SOFTMAX", "model.sequence_rec.num_negatives=33", "optimizer.max_grad_norm=0.5",
-                                "train.accumulate=2", "tables[item].optimizer=SGD"})},
-                    Recipe{"FullSoftmaxAdagrad", Set({kLoss + "FULL_SOFTMAX", "tables[item].optimizer=ADAGRAD",
-                                                      "optimizer.kind=ADAMW", "optimizer.weight_decay=0.01"})}),
+                           Set({kLoss + "SAMPLED_SOFTMAX", "model.sequence_rec.num_negatives=33",
+                                "optimizer.max_grad_norm=0.5", "train.accumulate=2",
+                                "tables[item].optimizer=SGD"})},
+                    Recipe{"FullSoftmaxAdagrad",
+                           Set({kLoss + "FULL_SOFTMAX", "tables[item].optimizer=ADAGRAD",
+                                "optimizer.kind=ADAMW", "optimizer.weight_decay=0.01"})}),
     [](const auto& info) { return info.param.name; });
 
 // Without other trainers no row is stale, unless rows are pulled before own updates. The modes'
@@ -78,7 +84,8 @@ TEST(ConsistencyTest, OneTrainersBitsAreThoseOfBspOverServersToo) {
   SmallJob job;
   const std::string bsp = job.HashOf("bsp", {"--local"});
   for (const std::vector<std::string>& mode :
-       {std::vector<std::string>{"ps.consistency=SSP", "ps.staleness=2"}, {"ps.consistency=PERMIT", "ps.staleness=1"}}) {
+       {std::vector<std::string>{"ps.consistency=SSP", "ps.staleness=2"},
+        {"ps.consistency=PERMIT", "ps.staleness=1"}}) {
     Arguments arguments{"--ps", "2"};
     for (const std::string& set : mode) arguments.insert(arguments.end(), {"--set", set});
     EXPECT_EQ(job.HashOf("run", arguments), bsp) << mode[0];
@@ -90,13 +97,17 @@ TEST(ConsistencyTest, TwoTrainersAreAsFarApartAsTheModeAllows) {
   SmallJob job;
   // Dense layers keep trainers together. When one trainer begins a step, the other's commit of two
   // steps before may still be on its way.
-  for (const auto& [mode, staleness, most] : {std::tuple("SSP", "0", 0), {"SSP", "1", 1}, {"ASP", "0", 2}, {"PERMIT", "3", 4}}) {
+  for (const auto& [mode, staleness, most] :
+       {std::tuple("SSP", "0", 0), {"SSP", "1", 1}, {"ASP", "0", 2}, {"PERMIT", "3", 4}}) {
     SCOPED_TRACE(mode);
-    const std::string consistency = std::string("ps.consistency=") + mode, bound = std::string("ps.staleness=") + staleness;
+    const std::string consistency = std::string("ps.consistency=") + mode,
+                      bound = std::string("ps.staleness=") + staleness;
     job.HashOf("run", {"--ps", "2", "--trainers", "2", "--set", consistency, "--set", bound});
     int found = 0;
     for (int steps = 0; steps <= 17; ++steps) {
-      if (job.Read("run/metrics.jsonl").find("\"staleness\":" + std::to_string(steps)) != std::string::npos) found = steps;
+      if (job.Read("run/metrics.jsonl").find("\"staleness\":" + std::to_string(steps)) !=
+          std::string::npos)
+        found = steps;
     }
     EXPECT_LE(found, most);
     EXPECT_TRUE(found >= 2 || most < 4) << "PERMIT pulls ahead";

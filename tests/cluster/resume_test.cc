@@ -1,10 +1,9 @@
 // Runs that are stopped, killed or refused, and go on. They end as the unbroken run does, bit for
 // bit.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <gtest/gtest.h>
 #include <map>
 
 #include "tests/cluster/small_job.h"
@@ -32,24 +31,28 @@ class ResumeTest : public testing::TestWithParam<Case> {
  protected:
   // Starts a run, sends the signal once `reached` holds, and returns the exit code.
   template <class Reached>
-  int BreakOff(const std::string& out, const Arguments& arguments, int signal, const Reached& reached) {
+  int BreakOff(const std::string& out, const Arguments& arguments, int signal,
+               const Reached& reached) {
     const auto launch = job_.Start("launch", out, arguments);
     bool has_reached = false;
     const auto settled = [&] { return (has_reached = reached()) || launch->HasEnded(); };
     EXPECT_TRUE(support::Eventually(support::kPatienceSeconds, settled));
     kill(launch->pid(), signal);
     const support::Ended ended = launch->WaitWhileItWorks();
-    EXPECT_TRUE(has_reached) << "it ended before it had got so far, with " << ended.exit_code << ": " << ended.err;
+    EXPECT_TRUE(has_reached) << "it ended before it had got so far, with " << ended.exit_code
+                             << ": " << ended.err;
     return ended.exit_code;
   }
 
   SmallJob job_{GetParam().kind};
-  const Arguments run_ = With(GetParam().layout, {"--set", "train.max_steps=600", "--set", "train.eval_every_steps=100"});
+  const Arguments run_ = With(
+      GetParam().layout, {"--set", "train.max_steps=600", "--set", "train.eval_every_steps=100"});
 };
 
 TEST_P(ResumeTest, StoppedAndResumedEndsWithTheBitsOfTheUnbrokenRun) {
   const std::string unbroken = job_.HashOf("unbroken", run_);
-  ASSERT_EQ(BreakOff("run", run_, SIGTERM, [this] { return job_.HasLoggedAStep("run"); }), 128 + SIGTERM);
+  ASSERT_EQ(BreakOff("run", run_, SIGTERM, [this] { return job_.HasLoggedAStep("run"); }),
+            128 + SIGTERM);
   EXPECT_EQ(job_.Summary("run", "status"), "stopped");
   EXPECT_EQ(job_.HashOf("run", With(run_, {"--resume"})), unbroken);
   EXPECT_EQ(job_.Losses("run"), job_.Losses("unbroken")) << "metrics.jsonl goes on where it ended";
@@ -58,7 +61,8 @@ TEST_P(ResumeTest, StoppedAndResumedEndsWithTheBitsOfTheUnbrokenRun) {
 TEST_P(ResumeTest, KilledWhileItWritesCheckpointsGoesOnFromAWholeOne) {
   const Arguments run = With(run_, {"--set", "checkpoint.every_steps=1"});
   const std::string unbroken = job_.HashOf("unbroken", run_);
-  ASSERT_EQ(BreakOff("run", run, SIGKILL, [this] { return job_.HasCheckpoint("run"); }), 128 + SIGKILL);
+  ASSERT_EQ(BreakOff("run", run, SIGKILL, [this] { return job_.HasCheckpoint("run"); }),
+            128 + SIGKILL);
   job_.ExpectNothingLeft(/*moment_seconds=*/5);
   EXPECT_EQ(job_.HashOf("run", With(run_, {"--resume"})), unbroken);
 }
@@ -74,9 +78,11 @@ TEST_P(ResumeTest, StoppedAmidItsEvaluationsAndResumedHasTheFiguresOfTheUnbroken
   const std::map<std::string, std::string> patience_of_interval{{"1", "200"}, {"7", "30"}};
   for (const auto& [interval, patience] : patience_of_interval) {
     SCOPED_TRACE("every " + interval);
-    const Arguments run = With(GetParam().layout, {"--set", "train.max_steps=600", "--set", "train.eval_every_steps=" + interval,
-                                                   "--set", "train.patience=" + patience});
-    const std::string unbroken = "unbroken" + interval, broken = "run" + interval, file = "/evaluations.jsonl";
+    const Arguments run = With(GetParam().layout, {"--set", "train.max_steps=600", "--set",
+                                                   "train.eval_every_steps=" + interval, "--set",
+                                                   "train.patience=" + patience});
+    const std::string unbroken = "unbroken" + interval, broken = "run" + interval,
+                      file = "/evaluations.jsonl";
     const std::string hash = job_.HashOf(unbroken, run);
     for (const int evaluations : {3, 12}) {
       const auto reached = [&] {
@@ -95,13 +101,15 @@ TEST_P(ResumeTest, StoppedAmidItsEvaluationsAndResumedHasTheFiguresOfTheUnbroken
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, ResumeTest,
-                         testing::Values(Case{"RecommendationLocal", SmallJobKind::RECOMMENDATION, {"--local"}},
-                                         Case{"RecommendationTwoByTwo", SmallJobKind::RECOMMENDATION, kTwoByTwo},
-                                         Case{"LanguageLocalReplicas", SmallJobKind::LANGUAGE, {"--local", "--trainers", "2"}},
-                                         Case{"LanguageTwoByTwo", SmallJobKind::LANGUAGE, kTwoByTwo},
-                                         Case{"ServedTwoByTwo", SmallJobKind::SERVED, kTwoByTwo}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, ResumeTest,
+    testing::Values(
+        Case{"RecommendationLocal", SmallJobKind::RECOMMENDATION, {"--local"}},
+        Case{"RecommendationTwoByTwo", SmallJobKind::RECOMMENDATION, kTwoByTwo},
+        Case{"LanguageLocalReplicas", SmallJobKind::LANGUAGE, {"--local", "--trainers", "2"}},
+        Case{"LanguageTwoByTwo", SmallJobKind::LANGUAGE, kTwoByTwo},
+        Case{"ServedTwoByTwo", SmallJobKind::SERVED, kTwoByTwo}),
+    [](const auto& info) { return info.param.name; });
 
 class ResumeElsewhereTest : public testing::Test {
  protected:
@@ -110,12 +118,14 @@ class ResumeElsewhereTest : public testing::Test {
 
 TEST_F(ResumeElsewhereTest, AnotherNumberOfServersAndTrainersTrainsOnWithTheSameLoss) {
   job_.HashOf("unbroken", With(kTwoByTwo, {"--set", "train.max_steps=80"}));
-  job_.HashOf("run", With(kTwoByTwo, {"--set", "train.max_steps=30", "--set", "checkpoint.every_steps=30"}));
+  job_.HashOf("run", With(kTwoByTwo,
+                          {"--set", "train.max_steps=30", "--set", "checkpoint.every_steps=30"}));
   job_.HashOf("run", {"--ps", "3", "--trainers", "1", "--set", "train.max_steps=80", "--resume"});
   const std::vector<double> unbroken = job_.Losses("unbroken"), resumed = job_.Losses("run");
   ASSERT_EQ(unbroken.size(), 80u);
   ASSERT_EQ(resumed.size(), 80u);
-  for (size_t i = 0; i < unbroken.size(); ++i) EXPECT_NEAR(resumed[i] / unbroken[i], 1, 1e-5) << "step " << i + 1;
+  for (size_t i = 0; i < unbroken.size(); ++i)
+    EXPECT_NEAR(resumed[i] / unbroken[i], 1, 1e-5) << "step " << i + 1;
 }
 
 using Contents = std::map<std::string, std::string>;  // of every file below a folder
@@ -123,7 +133,8 @@ using Contents = std::map<std::string, std::string>;  // of every file below a f
 Contents ContentsOf(const std::string& folder) {
   Contents contents;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file()) contents[entry.path().lexically_relative(folder).string()] = ReadBytes(entry.path().string());
+    if (entry.is_regular_file())
+      contents[entry.path().lexically_relative(folder).string()] = ReadBytes(entry.path().string());
   }
   return contents;
 }
@@ -133,8 +144,9 @@ Contents ContentsOf(const std::string& folder) {
 class RefusedTest : public testing::TestWithParam<SmallJobKind> {
  protected:
   void LeaveBrokenRun(const Arguments& arguments) {
-    job_.HashOf("run", With(arguments, {"--set", "checkpoint.every_steps=10", "--set", "checkpoint.keep=2",
-                                        "--set", "train.eval_every_steps=100"}));
+    job_.HashOf("run",
+                With(arguments, {"--set", "checkpoint.every_steps=10", "--set", "checkpoint.keep=2",
+                                 "--set", "train.eval_every_steps=100"}));
     fs::remove_all(Checkpoint(20));
     fs::remove(job_.Path("run/summary.json"));
     ASSERT_EQ(job_.Losses("run").size(), 20u);
@@ -149,12 +161,15 @@ class RefusedTest : public testing::TestWithParam<SmallJobKind> {
       const support::Ended ended = job_.Launch("run", With(With(arguments, layout), {"--resume"}));
       EXPECT_EQ(ended.exit_code, 4) << ended.err;
       EXPECT_EQ(ended.ErrorLines().size(), 1u) << ended.err;
-      for (const std::string& word : words) EXPECT_NE(ended.err.find(word), std::string::npos) << word << " in " << ended.err;
+      for (const std::string& word : words)
+        EXPECT_NE(ended.err.find(word), std::string::npos) << word << " in " << ended.err;
       EXPECT_TRUE(ContentsOf(job_.Path("run")) == before) << layout[0] << " " << words[0];
     }
   }
 
-  std::string Checkpoint(int step) const { return job_.Path("run/checkpoints/step-000000") + std::to_string(step); }
+  std::string Checkpoint(int step) const {
+    return job_.Path("run/checkpoints/step-000000") + std::to_string(step);
+  }
 
   SmallJob job_{GetParam()};
 };
@@ -185,18 +200,24 @@ TEST_P(RefusedTest, WhatCannotBeResumedIsRefusedAndLeftAsItWas) {
     WriteBytes(path, bytes);
   }
   EXPECT_GT(num_rows, 0);
-  job_.HashOf("run", With(kTwoByTwo, {"--resume"}));  // all is mended: it was refused for nothing else
+  job_.HashOf("run",
+              With(kTwoByTwo, {"--resume"}));  // all is mended: it was refused for nothing else
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, RefusedTest, testing::Values(SmallJobKind::RECOMMENDATION, SmallJobKind::LANGUAGE),
-                         [](const auto& info) { return info.param == SmallJobKind::LANGUAGE ? "Language" : "Recommendation"; });
+INSTANTIATE_TEST_SUITE_P(Jobs, RefusedTest,
+                         testing::Values(SmallJobKind::RECOMMENDATION, SmallJobKind::LANGUAGE),
+                         [](const auto& info) {
+                           return info.param == SmallJobKind::LANGUAGE ? "Language"
+                                                                       : "Recommendation";
+                         });
 
 using RefusedTextTest = RefusedTest;
 TEST_P(RefusedTextTest, AnotherTextOfAsManySymbols) {
   LeaveBrokenRun({"--local"});
   std::string text = ReadBytes(job_.log_path());
   std::replace(text.begin(), text.end(), '7', 'x');
-  ExpectRefused({"--set", "data.path=" + job_.Write("other.txt", text)}, {"other.txt", "vocabulary"});
+  ExpectRefused({"--set", "data.path=" + job_.Write("other.txt", text)},
+                {"other.txt", "vocabulary"});
 }
 INSTANTIATE_TEST_SUITE_P(Jobs, RefusedTextTest, testing::Values(SmallJobKind::LANGUAGE));
 

@@ -1,13 +1,12 @@
 // A job's secret, seen from outside: the secret shows nowhere. Roles that do not know the secret
 // are refused.
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <sstream>
+#include <sys/stat.h>
 
 #include "rpc/credentials.h"
 #include "rpc/listen.h"
@@ -40,7 +39,8 @@ class SecretTest : public testing::Test {
   }
 
   SmallJob job_;
-  const std::string token_ = rpc::Credentials(*rpc::Secret::FromText(kSecret, "a test")).shown().substr(7);
+  const std::string token_ =
+      rpc::Credentials(*rpc::Secret::FromText(kSecret, "a test")).shown().substr(7);
 };
 
 TEST_F(SecretTest, ShowsNowhereAndRolesOfAnotherJobAreRefusedAndHarmNothing) {
@@ -48,18 +48,23 @@ TEST_F(SecretTest, ShowsNowhereAndRolesOfAnotherJobAreRefusedAndHarmNothing) {
   const std::string master = (*held)->text();
   held->reset();
   setenv("TANDEM_SECRET", kSecret, 1);
-  const auto launch = job_.Start("launch", "run", {"--ps", "2", "--trainers", "2", "--workers", "1", "--master", master, "--set",
-                                                   "train.max_steps=0", "--set", "train.max_epochs=10000000"});
+  const auto launch =
+      job_.Start("launch", "run",
+                 {"--ps", "2", "--trainers", "2", "--workers", "1", "--master", master, "--set",
+                  "train.max_steps=0", "--set", "train.max_epochs=10000000"});
   unsetenv("TANDEM_SECRET");
   ASSERT_TRUE(support::Eventually(kDeadlineSeconds, [this] { return job_.HasLoggedAStep("run"); }));
 
   std::vector<support::RunningProcess> processes = job_.Processes();
-  EXPECT_EQ(processes.size(), support::HasProc() ? 7u : 0u);  // launch, a master, two servers, two trainers, a worker
+  EXPECT_EQ(processes.size(),
+            support::HasProc() ? 7u : 0u);  // launch, a master, two servers, two trainers, a worker
   for (const support::RunningProcess& process : processes) {
     const std::filesystem::path proc = "/proc/" + std::to_string(process.pid);
-    for (const char* file : {"cmdline", "environ"}) EXPECT_EQ(Betrayed(ReadFile(proc / file)), "") << process.pid << " " << file;
+    for (const char* file : {"cmdline", "environ"})
+      EXPECT_EQ(Betrayed(ReadFile(proc / file)), "") << process.pid << " " << file;
     if (process.pid != launch->pid()) {
-      EXPECT_EQ(std::filesystem::read_symlink(proc / "fd/0"), "/dev/null") << "where the secret came from";
+      EXPECT_EQ(std::filesystem::read_symlink(proc / "fd/0"), "/dev/null")
+          << "where the secret came from";
     }
   }
 
@@ -70,8 +75,11 @@ TEST_F(SecretTest, ShowsNowhereAndRolesOfAnotherJobAreRefusedAndHarmNothing) {
       arguments.insert(arguments.end(), secret.begin(), secret.end());
       const support::Ended ended = job_.Start(role, "run", arguments)->Wait(kDeadlineSeconds);
       EXPECT_EQ(ended.exit_code, 75) << ended.err;
-      EXPECT_NE(ended.err.find("the master at " + master + " belongs to another job"), std::string::npos) << ended.err;
-      EXPECT_EQ(ended.ErrorLines().size(), secret.empty() ? 2u : 1u) << ended.err;  // a warning before
+      EXPECT_NE(ended.err.find("the master at " + master + " belongs to another job"),
+                std::string::npos)
+          << ended.err;
+      EXPECT_EQ(ended.ErrorLines().size(), secret.empty() ? 2u : 1u)
+          << ended.err;  // a warning before
     }
   }
   EXPECT_FALSE(launch->HasEnded());
@@ -91,9 +99,12 @@ TEST_F(SecretTest, ShowsNowhereAndRolesOfAnotherJobAreRefusedAndHarmNothing) {
 }
 
 TEST_F(SecretTest, ARoleThatWouldBeReachedFromElsewhereNeedsOne) {
-  for (const Arguments& place : {Arguments{"ps", "--master", "127.0.0.1:1", "--listen", "0.0.0.0:0"}, Arguments{"trainer", "--master", "192.0.2.1:1"},
-                                 Arguments{"master", "--listen", "0.0.0.0:0"}}) {
-    const support::Ended ended = job_.Start(place[0], "run", Arguments(place.begin() + 1, place.end()))->Wait(10);
+  for (const Arguments& place :
+       {Arguments{"ps", "--master", "127.0.0.1:1", "--listen", "0.0.0.0:0"},
+        Arguments{"trainer", "--master", "192.0.2.1:1"},
+        Arguments{"master", "--listen", "0.0.0.0:0"}}) {
+    const support::Ended ended =
+        job_.Start(place[0], "run", Arguments(place.begin() + 1, place.end()))->Wait(10);
     EXPECT_EQ(ended.exit_code, 2) << ended.err;
     EXPECT_NE(ended.err.find("--secret-file FILE"), std::string::npos) << ended.err;
   }

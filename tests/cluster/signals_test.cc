@@ -1,12 +1,11 @@
 // Signals that reach a running job. Handled signals change no bit. A closed terminal stops a run as
 // SIGTERM does.
 // A process that crashes while the job stops decides the job's exit code.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <gtest/gtest.h>
 
 #include "tests/cluster/small_job.h"
 
@@ -18,7 +17,9 @@ constexpr double kDeadlineSeconds = support::kPatienceSeconds;
 // Sets an environment variable for the programs that the test starts.
 class Environment {
  public:
-  Environment(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
+  Environment(const char* name, const std::string& value) : name_(name) {
+    setenv(name, value.c_str(), 1);
+  }
   ~Environment() { unsetenv(name_); }
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
@@ -37,7 +38,8 @@ TEST_P(SignalStormTest, HandledSignalsChangeNoBit) {
   const Environment instructions("ONEDNN_MAX_CPU_ISA", "AVX2");
   SmallJob job(SmallJobKind::LANGUAGE);
   Arguments run = GetParam();
-  for (const char* set : {"model.gpt.dim=64", "model.gpt.max_length=64", "model.gpt.layers=2", "train.batch_size=16"}) {
+  for (const char* set : {"model.gpt.dim=64", "model.gpt.max_length=64", "model.gpt.layers=2",
+                          "train.batch_size=16"}) {
     run.insert(run.end(), {"--set", set});
   }
   const std::string undisturbed = job.HashOf("undisturbed", run);
@@ -45,22 +47,28 @@ TEST_P(SignalStormTest, HandledSignalsChangeNoBit) {
   const Environment preload("LD_PRELOAD", TANDEM_SIGNAL_STORM);
   EXPECT_EQ(job.HashOf("stormed", run), undisturbed);
   const std::string stormed = job.Read("storm");
-  EXPECT_GE(std::count(stormed.begin(), stormed.end(), '\n'), GetParam()[0] == "--local" ? 1 : 5) << "handlers hardly ran";
+  EXPECT_GE(std::count(stormed.begin(), stormed.end(), '\n'), GetParam()[0] == "--local" ? 1 : 5)
+      << "handlers hardly ran";
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, SignalStormTest,
-                         testing::Values(Arguments{"--local", "--trainers", "2"}, Arguments{"--ps", "2", "--trainers", "2"}),
-                         [](const auto& info) { return info.param[0] == "--local" ? "Local" : "TwoByTwo"; });
+                         testing::Values(Arguments{"--local", "--trainers", "2"},
+                                         Arguments{"--ps", "2", "--trainers", "2"}),
+                         [](const auto& info) {
+                           return info.param[0] == "--local" ? "Local" : "TwoByTwo";
+                         });
 
 class StopTest : public testing::Test {
  protected:
   // Starts an endless run and returns once a checkpoint was written and the run goes on.
   std::unique_ptr<support::Process> StartEndless(const Arguments& layout) {
     Arguments arguments = layout;
-    arguments.insert(arguments.end(), {"--set", "train.max_steps=1000000", "--set", "train.max_epochs=1000000", "--set",
-                                       "train.eval_every_epochs=3"});
+    arguments.insert(arguments.end(),
+                     {"--set", "train.max_steps=1000000", "--set", "train.max_epochs=1000000",
+                      "--set", "train.eval_every_epochs=3"});
     auto launch = job_.Start("launch", "run", arguments);
-    EXPECT_TRUE(support::Eventually(kDeadlineSeconds, [this] { return job_.HasCheckpoint("run"); }));
+    EXPECT_TRUE(
+        support::Eventually(kDeadlineSeconds, [this] { return job_.HasCheckpoint("run"); }));
     return launch;
   }
 
@@ -68,7 +76,8 @@ class StopTest : public testing::Test {
 };
 
 TEST_F(StopTest, HangupStopsWithACheckpoint) {
-  for (const Arguments& layout : {Arguments{"--local"}, Arguments{"--ps", "1", "--trainers", "2"}}) {
+  for (const Arguments& layout :
+       {Arguments{"--local"}, Arguments{"--ps", "1", "--trainers", "2"}}) {
     const auto launch = StartEndless(layout);
     kill(launch->pid(), SIGHUP);
     const support::Ended ended = launch->Wait(kDeadlineSeconds);
@@ -88,7 +97,8 @@ TEST_F(StopTest, HangupThatWasIgnoredAtTheStartIsNoStop) {
   kill(launch->pid(), SIGHUP);
   kill(job_.Role("trainer-0").pid, SIGHUP);
   const size_t steps = job_.Losses("run").size();
-  EXPECT_TRUE(support::Eventually(kDeadlineSeconds, [&] { return job_.Losses("run").size() > steps + 20; }));
+  EXPECT_TRUE(support::Eventually(kDeadlineSeconds,
+                                  [&] { return job_.Losses("run").size() > steps + 20; }));
   kill(launch->pid(), SIGTERM);
   EXPECT_EQ(launch->Wait(kDeadlineSeconds).exit_code, 128 + SIGTERM);
 }
@@ -99,7 +109,8 @@ TEST_F(StopTest, CrashDuringAStopIsReportedAndDecidesTheCode) {
   ASSERT_GT(crashing, 0);
   kill(crashing, SIGSTOP);  // or it might have ended before it crashes
   kill(launch->pid(), SIGTERM);
-  ASSERT_TRUE(support::Eventually(kDeadlineSeconds, [&] { return support::HasPending(crashing, SIGTERM); }));
+  ASSERT_TRUE(support::Eventually(kDeadlineSeconds,
+                                  [&] { return support::HasPending(crashing, SIGTERM); }));
   kill(crashing, SIGABRT);
   kill(crashing, SIGCONT);
   const support::Ended ended = launch->Wait(kDeadlineSeconds);

@@ -1,11 +1,10 @@
 #include "tests/cluster/small_job.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <sstream>
 
 namespace tandem::cluster {
@@ -44,7 +43,8 @@ model {
     max_length: 8
     layers: 1
     heads: 2
-    dim: )" + std::to_string(dim) + R"(
+    dim: )" +
+         std::to_string(dim) + R"(
     dropout: 0.1
     linear_bias: true
   }
@@ -64,9 +64,12 @@ train {
 
 std::string TextOf(SmallJobKind kind) {
   switch (kind) {
-    case SmallJobKind::RECOMMENDATION: return kJob;
-    case SmallJobKind::LANGUAGE: return LanguageJob("placement: PS", 16);
-    case SmallJobKind::SERVED: return LanguageJob("parameters {\n  match: \"*\"\n  placement: PS\n}", 32);
+    case SmallJobKind::RECOMMENDATION:
+      return kJob;
+    case SmallJobKind::LANGUAGE:
+      return LanguageJob("placement: PS", 16);
+    case SmallJobKind::SERVED:
+      return LanguageJob("parameters {\n  match: \"*\"\n  placement: PS\n}", 32);
   }
   return "";
 }
@@ -114,9 +117,11 @@ SmallJob::~SmallJob() {
   for (const support::RunningProcess& process : Processes()) kill(process.pid, SIGKILL);
 }
 
-std::unique_ptr<support::Process> SmallJob::Start(const std::string& command, const std::string& out,
+std::unique_ptr<support::Process> SmallJob::Start(const std::string& command,
+                                                  const std::string& out,
                                                   const Arguments& arguments) {
-  Arguments all{TANDEM_BINARY, command, job_path_, "--set", "data.path=" + log_path_, "--out", Path(out)};
+  Arguments all{TANDEM_BINARY, command,  job_path_, "--set", "data.path=" + log_path_,
+                "--out",       Path(out)};
   all.insert(all.end(), arguments.begin(), arguments.end());
   return std::make_unique<support::Process>(folder_.path(), all);
 }
@@ -156,7 +161,8 @@ std::string SmallJob::Summary(const std::string& out, const std::string& field) 
 std::vector<double> SmallJob::Losses(const std::string& out) const {
   std::vector<double> losses;
   std::ifstream file(Path(out) + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) losses.push_back(std::stod(JsonField(line, "loss")));
+  for (std::string line; std::getline(file, line);)
+    losses.push_back(std::stod(JsonField(line, "loss")));
   return losses;
 }
 
@@ -166,7 +172,8 @@ bool SmallJob::HasLoggedAStep(const std::string& out) const {
 
 bool SmallJob::HasCheckpoint(const std::string& out) const {
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(Path(out) + "/checkpoints", ignored)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(Path(out) + "/checkpoints", ignored)) {
     if (entry.path().filename().string().rfind("step-", 0) == 0) return true;
   }
   return false;
@@ -180,7 +187,8 @@ support::RunningProcess SmallJob::Role(const std::string& name) const {
 }
 
 void SmallJob::ExpectNothingLeft(double moment_seconds) const {
-  const bool all_ended = support::Eventually(moment_seconds, [this] { return Processes().empty(); });
+  const bool all_ended =
+      support::Eventually(moment_seconds, [this] { return Processes().empty(); });
   std::string left;
   for (const support::RunningProcess& process : Processes()) left += RoleName(process) + " ";
   EXPECT_TRUE(all_ended) << "still running: " << left;

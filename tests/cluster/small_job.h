@@ -26,12 +26,15 @@ class SmallJob {
 
   // The path of `name` in the job's folder.
   std::string Path(const std::string& name) const { return folder_.path() + "/" + name; }
-  std::string Write(const std::string& name, const std::string& content) const { return folder_.Write(name, content); }
+  std::string Write(const std::string& name, const std::string& content) const {
+    return folder_.Write(name, content);
+  }
   const std::string& job_path() const { return job_path_; }
   const std::string& log_path() const { return log_path_; }
 
   // Starts `tandem COMMAND JOB --set data.path=LOG --out PATH(out) ARGUMENTS` and does not wait.
-  std::unique_ptr<support::Process> Start(const std::string& command, const std::string& out, const Arguments& arguments);
+  std::unique_ptr<support::Process> Start(const std::string& command, const std::string& out,
+                                          const Arguments& arguments);
   // Runs `tandem launch` until it ends.
   support::Ended Launch(const std::string& out, const Arguments& arguments);
   // Runs `tandem` with a whole command line until it ends.
@@ -48,7 +51,9 @@ class SmallJob {
   bool HasLoggedAStep(const std::string& out) const;
   bool HasCheckpoint(const std::string& out) const;
 
-  std::vector<support::RunningProcess> Processes() const { return support::ProcessesMentioning(folder_.path()); }
+  std::vector<support::RunningProcess> Processes() const {
+    return support::ProcessesMentioning(folder_.path());
+  }
   // The process of a role ("master-0", "ps-1") that `launch` started; pid 0 if the role does not
   // run.
   support::RunningProcess Role(const std::string& name) const;

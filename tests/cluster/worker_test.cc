@@ -1,8 +1,7 @@
 // Workers as processes: `tandem worker` in a job, and the hybrid example.
 // The example's worker hosts the embedding bag of two trainers.
-#include <gtest/gtest.h>
-
 #include <csignal>
+#include <gtest/gtest.h>
 
 #include "tests/cluster/small_job.h"
 
@@ -18,8 +17,11 @@ TEST(WorkerRoleTest, JoinsTheJobAndEndsWithIt) {
 
 TEST(WorkerRoleTest, AKilledWorkerFailsTheJobByName) {
   SmallJob job;
-  const auto launch = job.Start("launch", "run", {"--workers", "1", "--set", "train.max_steps=0", "--set", "train.max_epochs=10000000"});
-  ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [&] { return job.HasLoggedAStep("run"); }));
+  const auto launch = job.Start(
+      "launch", "run",
+      {"--workers", "1", "--set", "train.max_steps=0", "--set", "train.max_epochs=10000000"});
+  ASSERT_TRUE(
+      support::Eventually(support::kPatienceSeconds, [&] { return job.HasLoggedAStep("run"); }));
   kill(job.Role("worker-0").pid, SIGKILL);
   const support::Ended ended = launch->WaitWhileItWorks();
   EXPECT_NE(ended.exit_code, 0);

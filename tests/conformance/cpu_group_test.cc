@@ -19,7 +19,9 @@ ArrayView View(Array<T>& values) {
   return DenseView(values.data(), {static_cast<int64_t>(values.size())});
 }
 
-bool Says(const absl::Status& status, const std::string& text) { return absl::StrContains(std::string(status.message()), text); }
+bool Says(const absl::Status& status, const std::string& text) {
+  return absl::StrContains(std::string(status.message()), text);
+}
 
 // Random numbers of very different magnitude: another order of summation gives other bits.
 Array<float> Wild(int rank, int64_t count) {
@@ -40,7 +42,9 @@ Results ReduceWild(Kind kind, int size, SumOrder order, bool scatter, int64_t co
     Array<float> input = Wild(group.rank(), count * (scatter ? size : 1));
     mine.resize(count);
     if (scatter) {
-      ASSERT_TRUE(group.ReduceScatter(View(mine), View(input), Args(ReduceOp::SUM, order)).Wait(Soon()).ok());
+      ASSERT_TRUE(group.ReduceScatter(View(mine), View(input), Args(ReduceOp::SUM, order))
+                      .Wait(Soon())
+                      .ok());
     } else {
       mine = input;
       ASSERT_TRUE(group.AllReduce(View(mine), Args(ReduceOp::SUM, order)).Wait(Soon()).ok());
@@ -62,8 +66,10 @@ TEST_P(BitEqualityTest, SharedMemoryGroupSumsLikeTheThreadGroupOnEveryRank) {
       const Results threads = ReduceWild(Kind::THREAD, size, order, false, count);
       const Results shared = ReduceWild(Kind::SHARED_MEMORY, size, order, false, count);
       for (int r = 0; r < size; ++r) {
-        EXPECT_TRUE(SameBits(threads[r], threads[0])) << "rank " << r << " of " << size << ", " << count;
-        EXPECT_TRUE(SameBits(shared[r], threads[0])) << "rank " << r << " of " << size << ", " << count;
+        EXPECT_TRUE(SameBits(threads[r], threads[0]))
+            << "rank " << r << " of " << size << ", " << count;
+        EXPECT_TRUE(SameBits(shared[r], threads[0]))
+            << "rank " << r << " of " << size << ", " << count;
       }
     }
     const Results threads = ReduceWild(Kind::THREAD, size, order, true, 70001);
@@ -103,7 +109,9 @@ TEST(CpuGroupTest, NothingIsInDevShmWhileMemoryIsSharedOut) {
   rpc::MemoryStore store;
   const std::string token = NewToken();
   std::thread waiting([&] {
-    EXPECT_TRUE(absl::IsDeadlineExceeded(CpuGroup::Create({&store, token, "world", 0, 2}, absl::Now() + absl::Milliseconds(300)).status()));
+    EXPECT_TRUE(absl::IsDeadlineExceeded(
+        CpuGroup::Create({&store, token, "world", 0, 2}, absl::Now() + absl::Milliseconds(300))
+            .status()));
   });
   ASSERT_TRUE(store.Get("comm/world/segment", Soon()).ok());
   EXPECT_TRUE(SharedMemoryNames().empty());
@@ -114,7 +122,8 @@ TEST(CpuGroupTest, WhoDoesNotShowTheTokenGetsNoMemory) {
   rpc::MemoryStore store;
   const std::string token = NewToken();
   std::thread waiting([&] {
-    const auto group = CpuGroup::Create({&store, token, "world", 0, 2}, absl::Now() + absl::Milliseconds(500));
+    const auto group =
+        CpuGroup::Create({&store, token, "world", 0, 2}, absl::Now() + absl::Milliseconds(500));
     EXPECT_TRUE(absl::IsDeadlineExceeded(group.status())) << group.status();
   });
   ASSERT_TRUE(store.Get("comm/world/segment", Soon()).ok());
@@ -125,7 +134,9 @@ TEST(CpuGroupTest, WhoDoesNotShowTheTokenGetsNoMemory) {
   std::string packet;
   int segment = -1;
   rpc::LocalSocket::Received received;
-  while ((received = (*socket)->Receive(&packet, 100, &segment)) == rpc::LocalSocket::Received::NOTHING) absl::SleepFor(absl::Milliseconds(5));
+  while ((received = (*socket)->Receive(&packet, 100, &segment)) ==
+         rpc::LocalSocket::Received::NOTHING)
+    absl::SleepFor(absl::Milliseconds(5));
   EXPECT_EQ(received, rpc::LocalSocket::Received::CLOSED);
   EXPECT_EQ(segment, -1);
   waiting.join();
@@ -151,10 +162,12 @@ TEST(CpuGroupTest, NothingIsInDevShmWhileTheGroupLives) {
 TEST(CpuGroupTest, ARankThatDoesNotJoinIsNamedAndNothingIsLeftBehind) {
   rpc::MemoryStore store;
   const std::string token = NewToken();
-  const auto first = CpuGroup::Create({&store, token, "world", 0, 2}, absl::Now() + absl::Milliseconds(50));
+  const auto first =
+      CpuGroup::Create({&store, token, "world", 0, 2}, absl::Now() + absl::Milliseconds(50));
   EXPECT_TRUE(absl::IsDeadlineExceeded(first.status()));
   EXPECT_TRUE(Says(first.status(), "rank 1 of 2 did not join group 'world'")) << first.status();
-  const auto second = CpuGroup::Create({&store, token, "other", 1, 2}, absl::Now() + absl::Milliseconds(50));
+  const auto second =
+      CpuGroup::Create({&store, token, "other", 1, 2}, absl::Now() + absl::Milliseconds(50));
   EXPECT_TRUE(Says(second.status(), "rank 0 of 2 did not open group 'other'")) << second.status();
   EXPECT_TRUE(SharedMemoryNames().empty());
 }

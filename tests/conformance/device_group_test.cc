@@ -26,7 +26,9 @@ EmulatedNccl& StandIn() {
   return *stand_in;
 }
 
-bool Says(const absl::Status& status, const std::string& text) { return absl::StrContains(std::string(status.message()), text); }
+bool Says(const absl::Status& status, const std::string& text) {
+  return absl::StrContains(std::string(status.message()), text);
+}
 
 class DeviceGroupTest : public testing::Test {
  protected:
@@ -40,7 +42,8 @@ class DeviceGroupTest : public testing::Test {
   }
 
   // Makes a device group on every rank of a thread group and gives it to `body`.
-  void OnRanks(int size, DeviceGroupOptions options, const std::function<void(int, absl::StatusOr<DeviceGroup>)>& body) {
+  void OnRanks(int size, DeviceGroupOptions options,
+               const std::function<void(int, absl::StatusOr<DeviceGroup>)>& body) {
     auto hosts = ThreadGroup::Create(size, "world");
     options.store = &store_;
     options.name = absl::StrCat("world/device", num_groups_++);
@@ -84,7 +87,8 @@ TEST_F(DeviceGroupTest, RanksOfOneCardGoThroughTheHostUnlessTheJobWantsNccl) {
     options.timeout = absl::Seconds(5);
     OnRanks(2, options, [&](int, absl::StatusOr<DeviceGroup> made) {
       ASSERT_TRUE(made.ok()) << made.status();
-      EXPECT_EQ(absl::StrContains(made->note, "the host's memory"), transport != Transport::NCCL) << made->note;
+      EXPECT_EQ(absl::StrContains(made->note, "the host's memory"), transport != Transport::NCCL)
+          << made->note;
       ExpectSums(*made->group);
     });
     EXPECT_EQ(stand_in_.num_operations > before, transport == Transport::NCCL);
@@ -111,8 +115,10 @@ TEST_F(DeviceGroupTest, NcclThatDoesNotStartGivesWayAndSaysWhyOrIsAnError) {
 
 TEST_F(DeviceGroupTest, RankThatDoesNotJoinIsNamed) {
   const auto alone = [&](int rank, const char* name) {
-    return MakeNcclGroup({.store = &store_, .name = name, .rank = rank, .size = 3, .device = kDevice},
-                         absl::Now() + absl::Milliseconds(200)).status();
+    return MakeNcclGroup(
+               {.store = &store_, .name = name, .rank = rank, .size = 3, .device = kDevice},
+               absl::Now() + absl::Milliseconds(200))
+        .status();
   };
   absl::Status first;
   std::thread other([&] { (void)alone(2, "one"); });
@@ -139,7 +145,8 @@ TEST_F(DeviceGroupTest, AnErrorBetweenOperationsIsFoundByTheWatchAndReachesThePe
 TEST_F(DeviceGroupTest, AGroupThatFailsInTheMidstOfWorkLeavesTheArraysAlone) {
   auto groups = MakeGroups(Kind::NCCL, 2, store_, absl::Milliseconds(200));
   Array<float> values(1000, 3);
-  const absl::Status status = groups[0]->Await(groups[0]->AllReduce(DenseView(values.data(), {1000}), Args()), Soon());
+  const absl::Status status =
+      groups[0]->Await(groups[0]->AllReduce(DenseView(values.data(), {1000}), Args()), Soon());
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_TRUE(Says(status, "rank 1 did not arrive")) << status;
   EXPECT_EQ(values[999], 3);
@@ -151,7 +158,8 @@ TEST_F(DeviceGroupTest, AnAbortThatHangsInNcclIsLeftBehind) {
   Array<float> values(10, 1);
   stand_in_.abort_hangs = true;
   const absl::Time start = absl::Now();
-  const absl::Status status = groups[0]->Await(groups[0]->AllReduce(DenseView(values.data(), {10}), Args()), Soon());
+  const absl::Status status =
+      groups[0]->Await(groups[0]->AllReduce(DenseView(values.data(), {10}), Args()), Soon());
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   groups.clear();
   EXPECT_LT(absl::Now() - start, absl::Seconds(20));
@@ -163,7 +171,8 @@ Array<float> Wild(int rank, int64_t count) {
   Array<float> values(count);
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t bits = static_cast<uint64_t>(i * 64 + rank + 1) * 0x9e3779b97f4a7c15u;
-    values[i] = std::ldexp(static_cast<float>(bits >> 40) - 8388608.0f, static_cast<int>(bits >> 35 & 15));
+    values[i] =
+        std::ldexp(static_cast<float>(bits >> 40) - 8388608.0f, static_cast<int>(bits >> 35 & 15));
   }
   return values;
 }
@@ -174,18 +183,23 @@ Array<float> TreeSums(int size, int64_t count) {
   for (int rank = 0; rank < size; ++rank) all.push_back(Wild(rank, count));
   Array<float> sums(count);
   char* const to[] = {reinterpret_cast<char*>(sums.data())};
-  ReduceOverRanks({DType::F32, ReduceOp::SUM, SumOrder::TREE, size},
-                  [&](int rank) { return reinterpret_cast<const char*>(all[rank].data()); }, to, count);
+  ReduceOverRanks(
+      {DType::F32, ReduceOp::SUM, SumOrder::TREE, size},
+      [&](int rank) { return reinterpret_cast<const char*>(all[rank].data()); }, to, count);
   return sums;
 }
 
 TEST_F(DeviceGroupTest, TreesOverNcclHaveTheBitsOfOtherGroupsTrees) {
   for (const int size : {3, 5}) {
-    for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{1001}, size * (int64_t{1} << 18) + 1003}) {  // one step and a bit
+    for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{1001},
+                                size * (int64_t{1} << 18) + 1003}) {  // one step and a bit
       const Array<float> sums = TreeSums(size, count);
       RunRanks(Kind::NCCL, size, [&](ProcessGroup& group) {
         Array<float> values = Wild(group.rank(), count);
-        ASSERT_TRUE(group.AllReduce(DenseView(values.data(), {count}), Args(ReduceOp::SUM, SumOrder::TREE)).Wait(Soon()).ok());
+        ASSERT_TRUE(
+            group.AllReduce(DenseView(values.data(), {count}), Args(ReduceOp::SUM, SumOrder::TREE))
+                .Wait(Soon())
+                .ok());
         EXPECT_TRUE(values == sums) << size << " ranks, " << count;
       });
     }
@@ -198,10 +212,12 @@ TEST_F(DeviceGroupTest, PartsOfTreesOverNcclToo) {
   const Array<float> sums = TreeSums(kSize, kSize * kCount);
   RunRanks(Kind::NCCL, kSize, [&](ProcessGroup& group) {
     Array<float> values = Wild(group.rank(), kSize * kCount), part(kCount);
-    const Work work = group.ReduceScatter(DenseView(part.data(), {kCount}), DenseView(values.data(), {kSize * kCount}),
+    const Work work = group.ReduceScatter(DenseView(part.data(), {kCount}),
+                                          DenseView(values.data(), {kSize * kCount}),
                                           Args(ReduceOp::SUM, SumOrder::TREE));
     ASSERT_TRUE(work.Wait(Soon()).ok());
-    EXPECT_TRUE(std::equal(part.begin(), part.end(), sums.begin() + group.rank() * kCount)) << group.rank();
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), sums.begin() + group.rank() * kCount))
+        << group.rank();
   });
 }
 

@@ -34,8 +34,10 @@ class Arrays {
     std::lock_guard<std::mutex> lock(mutex_);
     std::vector<void*>& idle = idle_[num_bytes];
     void* memory = nullptr;
-    if (idle.empty()) memory = cuda::AllocatePinnedMemory(num_bytes);
-    else memory = std::exchange(idle.back(), nullptr), idle.pop_back();
+    if (idle.empty())
+      memory = cuda::AllocatePinnedMemory(num_bytes);
+    else
+      memory = std::exchange(idle.back(), nullptr), idle.pop_back();
     TANDEM_CHECK(memory != nullptr);
     sizes_[memory] = num_bytes;
     return memory;
@@ -63,16 +65,23 @@ bool AllocateGivesHostMemory() { return kEmulated; }
 
 std::vector<Kind> TestedKinds() { return {Kind::STAGED, Kind::NCCL}; }
 
-std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::Store& store, absl::Duration timeout) {
+std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::Store& store,
+                                                      absl::Duration timeout) {
   if (!CanRun(kind, size)) return {};
   if (kind == Kind::NCCL) {
     return MakeOnThreads(size, [&](int rank) {
-      return MakeNcclGroup(
-          {.store = &store, .name = "world", .rank = rank, .size = size, .device = DeviceOf(rank), .timeout = timeout}, Soon());
+      return MakeNcclGroup({.store = &store,
+                            .name = "world",
+                            .rank = rank,
+                            .size = size,
+                            .device = DeviceOf(rank),
+                            .timeout = timeout},
+                           Soon());
     });
   }
   std::vector<std::unique_ptr<ProcessGroup>> groups;
-  for (std::unique_ptr<ProcessGroup>& host : ThreadGroup::Create(size, "world on the host", timeout)) {
+  for (std::unique_ptr<ProcessGroup>& host :
+       ThreadGroup::Create(size, "world on the host", timeout)) {
     const Device device = DeviceOf(host->rank());
     groups.push_back(std::make_unique<StagedGroup>(std::move(host), "world", device, timeout));
   }
@@ -80,7 +89,9 @@ std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::
 }
 
 void RunRanks(Kind kind, int size, const RankBody& body, absl::Duration timeout) {
-  if (!CanRun(kind, size)) GTEST_SKIP() << NameOf(kind) << " with " << size << " ranks: " << QueryCuda().num_devices << " GPUs";
+  if (!CanRun(kind, size))
+    GTEST_SKIP() << NameOf(kind) << " with " << size << " ranks: " << QueryCuda().num_devices
+                 << " GPUs";
   rpc::MemoryStore store;
   RunOnThreads(MakeGroups(kind, size, store, timeout), body);
 }

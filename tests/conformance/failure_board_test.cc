@@ -1,8 +1,7 @@
 #include "trainer/comm/device/failure_board.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
+#include <gtest/gtest.h>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -26,7 +25,8 @@ Collective AllReduceNumber(uint64_t sequence, int64_t count = 12) {
 class FailureBoardTest : public testing::Test {
  protected:
   FailureBoardTest() {
-    for (int rank = 0; rank < 3; ++rank) boards_.push_back(std::make_unique<FailureBoard>(&store_, "world", rank, 3));
+    for (int rank = 0; rank < 3; ++rank)
+      boards_.push_back(std::make_unique<FailureBoard>(&store_, "world", rank, 3));
     boards_[0]->Begin(AllReduceNumber(4));
   }
   template <class Ask>
@@ -46,8 +46,10 @@ class FailureBoardTest : public testing::Test {
     for (std::thread& watch : watches) watch.join();
     return answer;
   }
-  FailureBoard::Missing InquireWhileWatched(const std::vector<int>& watching, const Collective& mine) {
-    return WhileWatched(watching, [&] { return boards_[0]->Inquire(mine, absl::Now() + absl::Milliseconds(300)); });
+  FailureBoard::Missing InquireWhileWatched(const std::vector<int>& watching,
+                                            const Collective& mine) {
+    return WhileWatched(
+        watching, [&] { return boards_[0]->Inquire(mine, absl::Now() + absl::Milliseconds(300)); });
   }
 
   rpc::MemoryStore store_;
@@ -60,7 +62,9 @@ TEST_F(FailureBoardTest, RankThatDoesNotAnswerIsMissing) {
   EXPECT_EQ(missing.ranks, "rank 2");
   EXPECT_TRUE(missing.mismatch.ok()) << missing.mismatch;
   // An earlier answer does not count.
-  const auto gone = [&] { return boards_[0]->InquireWhoIsGone(absl::Now() + absl::Milliseconds(100)); };
+  const auto gone = [&] {
+    return boards_[0]->InquireWhoIsGone(absl::Now() + absl::Milliseconds(100));
+  };
   EXPECT_EQ(WhileWatched({2}, gone), "rank 1");
 }
 
@@ -84,7 +88,8 @@ TEST_F(FailureBoardTest, AnotherOperationInThePlaceOfThisOneIsNamed) {
   EXPECT_EQ(missing.ranks, "");
   EXPECT_TRUE(absl::IsInternal(missing.mismatch)) << missing.mismatch;
   for (const char* text : {"(12 x f32", "(13 x f32", "rank 1"}) {
-    EXPECT_TRUE(absl::StrContains(std::string(missing.mismatch.message()), text)) << missing.mismatch;
+    EXPECT_TRUE(absl::StrContains(std::string(missing.mismatch.message()), text))
+        << missing.mismatch;
   }
 }
 
@@ -102,7 +107,8 @@ TEST_F(FailureBoardTest, UnequalCountsOfAPairAreNamedWhoeverAsks) {
     const auto missing = InquireWhileWatched({1, 2}, exchange({1, 1, 1}, {1, 1, 1}));
     const std::string wanted = sent == 7 ? "rank 1 sends 7 elements to rank 0, which expects 1"
                                          : "rank 0 sends 1 elements to rank 1, which expects 7";
-    EXPECT_TRUE(absl::StrContains(std::string(missing.mismatch.message()), wanted)) << missing.mismatch;
+    EXPECT_TRUE(absl::StrContains(std::string(missing.mismatch.message()), wanted))
+        << missing.mismatch;
   }
 }
 
@@ -110,7 +116,9 @@ TEST_F(FailureBoardTest, TheFirstReasonReachesAllOthersAndKeepsItsCode) {
   for (auto& board : boards_) EXPECT_TRUE(board->Watch().ok());
   boards_[1]->GiveUp(absl::UnavailableError("the cable was cut"));
   boards_[2]->GiveUp(absl::InternalError("too late"));
-  for (int rank : {0, 2}) EXPECT_EQ(boards_[rank]->Watch(), absl::UnavailableError("aborted by rank 1: the cable was cut"));
+  for (int rank : {0, 2})
+    EXPECT_EQ(boards_[rank]->Watch(),
+              absl::UnavailableError("aborted by rank 1: the cable was cut"));
   EXPECT_TRUE(boards_[1]->Watch().ok());
 }
 

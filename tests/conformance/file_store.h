@@ -3,16 +3,15 @@
 // Waits poll. Thread rule: any thread of any process.
 #pragma once
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -38,14 +37,16 @@ class FileStore final : public rpc::Store {
   const std::string& directory() const { return directory_; }
 
   absl::Status Set(const std::string& key, const std::string& value) override {
-    const std::string path = Path(key), fresh = absl::StrCat(path, ".", getpid(), ".", writes_.fetch_add(1));
+    const std::string path = Path(key),
+                      fresh = absl::StrCat(path, ".", getpid(), ".", writes_.fetch_add(1));
     std::ofstream(fresh) << value;
     std::filesystem::rename(fresh, path);
     return absl::OkStatus();
   }
   absl::StatusOr<std::string> Get(const std::string& key, absl::Time deadline) override {
     while (!std::filesystem::exists(Path(key))) {
-      if (absl::Now() > deadline) return absl::DeadlineExceededError(absl::StrCat("no value for ", key));
+      if (absl::Now() > deadline)
+        return absl::DeadlineExceededError(absl::StrCat("no value for ", key));
       absl::SleepFor(absl::Microseconds(200));
     }
     std::ifstream file(Path(key));
@@ -65,7 +66,8 @@ class FileStore final : public rpc::Store {
     while (true) {
       ASSIGN_OR_RETURN(const std::string text, Get(key, deadline));
       if (std::atoll(text.c_str()) >= value) return absl::OkStatus();
-      if (absl::Now() > deadline) return absl::DeadlineExceededError(absl::StrCat(key, " is ", text));
+      if (absl::Now() > deadline)
+        return absl::DeadlineExceededError(absl::StrCat(key, " is ", text));
       absl::SleepFor(absl::Microseconds(200));
     }
   }

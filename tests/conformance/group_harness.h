@@ -4,15 +4,14 @@
 // A program links the groups of the host (host_ranks.cc) or of a device (device_ranks.cc).
 #pragma once
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <gtest/gtest.h>
 #include <memory>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -26,10 +25,14 @@ enum class Kind { THREAD, SHARED_MEMORY, STAGED, NCCL };
 
 inline const char* NameOf(Kind kind) {
   switch (kind) {
-    case Kind::THREAD: return "Thread";
-    case Kind::SHARED_MEMORY: return "SharedMemory";
-    case Kind::STAGED: return "Staged";
-    case Kind::NCCL: return "Nccl";
+    case Kind::THREAD:
+      return "Thread";
+    case Kind::SHARED_MEMORY:
+      return "SharedMemory";
+    case Kind::STAGED:
+      return "Staged";
+    case Kind::NCCL:
+      return "Nccl";
   }
   return "?";
 }
@@ -63,7 +66,8 @@ using Array = std::vector<T, GroupAllocator<T>>;
 
 inline absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
 
-inline CollectiveArgs Args(ReduceOp op = ReduceOp::SUM, SumOrder order = SumOrder::ANY, uint64_t tag = 0) {
+inline CollectiveArgs Args(ReduceOp op = ReduceOp::SUM, SumOrder order = SumOrder::ANY,
+                           uint64_t tag = 0) {
   CollectiveArgs args;
   args.op = op;
   args.order = order;
@@ -93,7 +97,8 @@ using RankBody = std::function<void(ProcessGroup&)>;
 std::vector<Kind> TestedKinds();
 // Runs `body` on every rank. On return all groups are gone and nothing of them is left. Skips the
 // test where the kind cannot run.
-void RunRanks(Kind kind, int size, const RankBody& body, absl::Duration timeout = absl::Seconds(20));
+void RunRanks(Kind kind, int size, const RankBody& body,
+              absl::Duration timeout = absl::Seconds(20));
 
 // Makes one group per rank, each on its rank's thread.
 inline std::vector<std::unique_ptr<ProcessGroup>> MakeOnThreads(
@@ -112,7 +117,8 @@ inline std::vector<std::unique_ptr<ProcessGroup>> MakeOnThreads(
 }
 // Makes groups that the caller keeps. REQUIRES: `store` outlives the groups. Returns nothing where
 // the kind cannot run.
-std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::Store& store, absl::Duration timeout);
+std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::Store& store,
+                                                      absl::Duration timeout);
 
 inline void RunOnThreads(std::vector<std::unique_ptr<ProcessGroup>> groups, const RankBody& body) {
   std::vector<std::thread> threads;

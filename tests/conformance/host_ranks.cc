@@ -13,12 +13,15 @@ bool AllocateGivesHostMemory() { return true; }
 
 std::vector<Kind> TestedKinds() { return {Kind::THREAD, Kind::SHARED_MEMORY}; }
 
-std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::Store& store, absl::Duration timeout) {
+std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::Store& store,
+                                                      absl::Duration timeout) {
   if (kind == Kind::THREAD) return ThreadGroup::Create(size, "world", timeout);
   const std::string token = NewToken();
-  auto groups = MakeOnThreads(
-      size, [&](int rank) { return CpuGroup::Create({&store, token, "world", rank, size, timeout}, Soon()); });
-  EXPECT_TRUE(SharedMemoryNames().empty()) << SharedMemoryNames().front() << " was left in /dev/shm";
+  auto groups = MakeOnThreads(size, [&](int rank) {
+    return CpuGroup::Create({&store, token, "world", rank, size, timeout}, Soon());
+  });
+  EXPECT_TRUE(SharedMemoryNames().empty())
+      << SharedMemoryNames().front() << " was left in /dev/shm";
   return groups;
 }
 

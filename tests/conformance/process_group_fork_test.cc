@@ -1,10 +1,9 @@
 // CpuGroup with ranks that are real processes. They compute the closed form.
 // When one rank is killed, the other ranks get an error in time and nothing stays in /dev/shm.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <cstdlib>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/conformance/file_store.h"
 #include "tests/conformance/group_harness.h"
@@ -14,7 +13,8 @@ namespace tandem::comm {
 namespace {
 
 // Forks one process per rank, whose exit code is `body`'s result. Returns the wait status by rank.
-std::vector<int> ForkRanks(int size, absl::Duration timeout, const std::function<int(ProcessGroup&)>& body) {
+std::vector<int> ForkRanks(int size, absl::Duration timeout,
+                           const std::function<int(ProcessGroup&)>& body) {
   FileStore store;
   const std::string token = NewToken();
   std::vector<pid_t> children;
@@ -74,27 +74,30 @@ TEST(CpuGroupForkTest, BuffersOfSplitGroupsAreReducedInPlace) {
 
 // Rank 1 dies in the middle of back-to-back all-reduces of `count` elements.
 void CheckKilledRank(int64_t count) {
-  const std::vector<int> statuses = ForkRanks(3, absl::Milliseconds(700), [count](ProcessGroup& group) {
-    std::vector<float> values(count, 1);
-    const absl::Time start = absl::Now();
-    for (int round = 0; round < 1000; ++round) {
-      const Work work = group.AllReduce(DenseView(values.data(), {count}), Args(ReduceOp::MAX));
-      if (group.rank() == 1 && round == 20) kill(getpid(), SIGKILL);
-      const absl::Status status = work.Wait(Soon());
-      if (status.ok()) continue;
-      if (!absl::IsDeadlineExceeded(status)) return 1;
-      if (!absl::StrContains(std::string(status.message()), "rank 1 did not arrive")) return 2;
-      return absl::Now() - start < absl::Seconds(10) ? 0 : 3;
-    }
-    return 4;
-  });
+  const std::vector<int> statuses =
+      ForkRanks(3, absl::Milliseconds(700), [count](ProcessGroup& group) {
+        std::vector<float> values(count, 1);
+        const absl::Time start = absl::Now();
+        for (int round = 0; round < 1000; ++round) {
+          const Work work = group.AllReduce(DenseView(values.data(), {count}), Args(ReduceOp::MAX));
+          if (group.rank() == 1 && round == 20) kill(getpid(), SIGKILL);
+          const absl::Status status = work.Wait(Soon());
+          if (status.ok()) continue;
+          if (!absl::IsDeadlineExceeded(status)) return 1;
+          if (!absl::StrContains(std::string(status.message()), "rank 1 did not arrive")) return 2;
+          return absl::Now() - start < absl::Seconds(10) ? 0 : 3;
+        }
+        return 4;
+      });
   EXPECT_EQ(WTERMSIG(statuses[1]), SIGKILL);
   EXPECT_EQ(statuses[0], 0);
   EXPECT_EQ(statuses[2], 0);
 }
 
 TEST(CpuGroupForkTest, SurvivorsOfAKilledRankGetAnErrorThatNamesIt) { CheckKilledRank(100); }
-TEST(CpuGroupForkTest, SurvivorsOfARankKilledInsideTheRingGetAnErrorThatNamesIt) { CheckKilledRank(500000); }
+TEST(CpuGroupForkTest, SurvivorsOfARankKilledInsideTheRingGetAnErrorThatNamesIt) {
+  CheckKilledRank(500000);
+}
 
 }  // namespace
 }  // namespace tandem::comm

@@ -2,10 +2,10 @@
 // gemm_test.cc, linked into the same program, compares the products.
 #include "kernels/cuda/cublaslt.h"
 
-#include "kernels/cuda/device/device_guard.h"
 #include "kernels/base/dynamic_library.h"
-#include "kernels/memory/graph.h"
+#include "kernels/cuda/device/device_guard.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/memory/graph.h"
 #include "tests/emulator/cublaslt_emulated.h"
 #include "tests/kernels/random_arrays.h"
 
@@ -74,7 +74,8 @@ TEST_F(CublasLtTest, RecordedProductRunsWithEveryLaunchAndAsksForNothing) {
   Multiply(2, 3, 1700);  // with a workspace
   const int choices = library_.num_choices, waits = emulated_device_waits;
   Array<float> a({2, 1700}, 1), b({1700, 3}, 1), c({2, 3}, -1);
-  const auto graph = Graph::Record(stream_, [&](Graph::Recording&) { cuda::Gemm({.a = a, .b = b, .c = c}, stream_); });
+  const auto graph = Graph::Record(
+      stream_, [&](Graph::Recording&) { cuda::Gemm({.a = a, .b = b, .c = c}, stream_); });
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   EXPECT_EQ(c[0], -1);
   for (const float value : {2.0f, 3.0f}) {
@@ -97,7 +98,8 @@ TEST_F(CublasLtTest, ProductWithoutAlgorithmFailsTheStreamByNameAndShape) {
   library_.has_no_algorithm = false;
   EXPECT_EQ(stream_.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(stream_.status().message(),
-            "gemm of f32 [41, 43] by [43, 42] to f32 [41, 42]: cublasLtMatmulAlgoGetHeuristic: CUBLAS_STATUS_NOT_SUPPORTED");
+            "gemm of f32 [41, 43] by [43, 42] to f32 [41, 42]: cublasLtMatmulAlgoGetHeuristic: "
+            "CUBLAS_STATUS_NOT_SUPPORTED");
   EXPECT_EQ(library_.live_descriptors, 0);
   const int before = library_.num_products;
   Multiply(3, 4, 5);  // dropped
@@ -106,7 +108,8 @@ TEST_F(CublasLtTest, ProductWithoutAlgorithmFailsTheStreamByNameAndShape) {
 
 // c [m, 8], which is 0.75 everywhere, and its GELU.
 struct Activated {
-  explicit Activated(int64_t m) : a({m, 3}, ToBFloat16(1)), b({3, 8}, ToBFloat16(0.25f)), c({m, 8}), activated({m, 8}) {}
+  explicit Activated(int64_t m)
+      : a({m, 3}, ToBFloat16(1)), b({3, 8}, ToBFloat16(0.25f)), c({m, 8}), activated({m, 8}) {}
   Array<BFloat16> a, b, c, activated;
 };
 
@@ -155,7 +158,8 @@ TEST_F(CublasLtTest, WithoutSuchAnAlgorithmGeluIsAPassOfItsOwnAsDecidedOnce) {
 
 TEST_F(CublasLtTest, UnknownDeviceIsAnError) {
   const absl::StatusOr<cuda::CublasLt*> nothing = cuda::CublasLt::Of(7);
-  EXPECT_NE(nothing.status().ToString().find("choosing CUDA device 7: cudaErrorInvalidDevice"), std::string::npos)
+  EXPECT_NE(nothing.status().ToString().find("choosing CUDA device 7: cudaErrorInvalidDevice"),
+            std::string::npos)
       << nothing.status().ToString();
 }
 

@@ -35,13 +35,24 @@ struct uint3 {
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   dim3() = default;
-  constexpr dim3(unsigned x, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}  // NOLINT: as CUDA's
+  constexpr dim3(unsigned x, unsigned y = 1, unsigned z = 1)
+      : x(x), y(y), z(z) {}  // NOLINT: as CUDA's
 };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
-struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
@@ -70,7 +81,9 @@ void FinishCopies(int remaining);
 // The dynamic shared memory that a kernel may have: 48 KiB until the kernel asks for more.
 size_t& SharedLimit(const void* kernel);
 
-inline unsigned LinearThread() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+inline unsigned LinearThread() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
 
 // Each lane deposits a value and gets the values of all lanes of its warp.
 template <class T>
@@ -79,7 +92,8 @@ void WarpExchange(const T& mine, T (&all)[32]) {
   unsigned char* slots = WarpSlots();
   std::memcpy(slots + 64 * (LinearThread() % 32), &mine, sizeof(T));
   WarpBarrier();
-  for (int lane = 0; lane < 32; ++lane) std::memcpy(static_cast<void*>(&all[lane]), slots + 64 * lane, sizeof(T));
+  for (int lane = 0; lane < 32; ++lane)
+    std::memcpy(static_cast<void*>(&all[lane]), slots + 64 * lane, sizeof(T));
 }
 
 void RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
@@ -129,14 +143,22 @@ inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigne
 inline float __expf(float x) { return std::exp(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>((uint64_t{a} * b) >> 32); }
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>((uint64_t{a} * b) >> 32);
+}
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 template <class T>
-T __ldg(const T* from) { return *from; }
+T __ldg(const T* from) {
+  return *from;
+}
 [[noreturn]] inline void __trap() { tandem::emulator::Stop("a kernel trapped"); }
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9 };
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 using cudaStream_t = void*;
 struct cudaLaunchConfig_t {
@@ -159,19 +181,25 @@ inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, i
 
 // Enforces the launch limits of sm_80 and later.
 template <class... Parameters, class... Arguments>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
   const dim3 grid = config->gridDim, block = config->blockDim;
-  if (block.x * block.y * block.z > 1024 || block.x * block.y * block.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
-      grid.z > 65535 || config->dynamicSmemBytes > (163u << 10)) {
+  if (block.x * block.y * block.z > 1024 || block.x * block.y * block.z == 0 ||
+      grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535 ||
+      config->dynamicSmemBytes > (163u << 10)) {
     return cudaErrorInvalidConfiguration;
   }
-  if (config->dynamicSmemBytes > tandem::emulator::SharedLimit(reinterpret_cast<const void*>(kernel))) return cudaErrorInvalidConfiguration;
+  if (config->dynamicSmemBytes >
+      tandem::emulator::SharedLimit(reinterpret_cast<const void*>(kernel)))
+    return cudaErrorInvalidConfiguration;
   // A launch copies its arguments: the kernel may run later, and more than once.
   const std::tuple<std::decay_t<Parameters>...> given(static_cast<Parameters>(arguments)...);
   const auto run = [grid, block, shared_bytes = config->dynamicSmemBytes, kernel, given] {
     tandem::emulator::RunGrid(grid, block, shared_bytes, [&] { std::apply(kernel, given); });
   };
-  if (config->stream == nullptr) run();
-  else static_cast<EmulatedQueue*>(config->stream)->Give(run);
+  if (config->stream == nullptr)
+    run();
+  else
+    static_cast<EmulatedQueue*>(config->stream)->Give(run);
   return cudaSuccess;
 }

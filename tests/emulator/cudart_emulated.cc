@@ -27,7 +27,9 @@ cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
-const char* cudaGetErrorName(cudaError_t error) { return error == cudaErrorInvalidDevice ? "cudaErrorInvalidDevice" : "an error"; }
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaErrorInvalidDevice ? "cudaErrorInvalidDevice" : "an error";
+}
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaErrorInvalidDevice ? "invalid device ordinal" : "an error";
 }

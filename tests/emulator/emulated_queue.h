@@ -34,7 +34,8 @@ struct EmulatedQueue {
     const std::lock_guard lock(mutex);
     early.insert(number);
     while (early.erase(completed + 1) > 0) ++completed;
-    changed.notify_all();  // under the lock: whoever waits may free the queue as soon as it has the lock
+    changed.notify_all();  // under the lock: whoever waits may free the queue as soon as it has the
+                           // lock
   }
 
   void WaitFor(int64_t number) {
@@ -47,13 +48,16 @@ struct EmulatedQueue {
     std::unique_lock lock(mutex);
     // Uses the system clock, because thread sanitizers do not follow waits by the steady clock.
     const auto end = std::chrono::system_clock::now() + timeout;
-    return changed.wait_until(lock, end, [&, number = submitted.load()] { return completed >= number; });
+    return changed.wait_until(lock, end,
+                              [&, number = submitted.load()] { return completed >= number; });
   }
 
   // Runs or records a kernel, or a copy within the device's memory.
   void Give(std::function<void()> work) {
-    if (!recording) work();
-    else if (!spoilt) recorded.push_back(std::move(work));
+    if (!recording)
+      work();
+    else if (!spoilt)
+      recorded.push_back(std::move(work));
   }
 
   std::mutex mutex;

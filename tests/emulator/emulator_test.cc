@@ -1,12 +1,11 @@
 #include <gtest/gtest.h>
-
 #include <vector>
 
-#include "kernels/memory/cuda_runtime_calls.h"
-#include "kernels/memory/event.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/memory/cuda_runtime_calls.h"
+#include "kernels/memory/event.h"
 #include "tests/emulator/emulated_queue.h"
 
 // The emulator tests CUDA kernels where there is no GPU. So it must notice the faults that it
@@ -47,8 +46,10 @@ __global__ void ShuffleKernel(int* xor_1, int* from_3, int* down_2, int* up_2, u
 }
 
 __global__ void HalfAtBarrierKernel() {
-  if (threadIdx.x < 16) __syncthreads();
-  else __syncwarp();
+  if (threadIdx.x < 16)
+    __syncthreads();
+  else
+    __syncwarp();
   __syncthreads();
 }
 
@@ -95,8 +96,10 @@ TEST_F(EmulatorTest, BarrierLetsThreadsReadWhatOthersWrote) {
 TEST_F(EmulatorTest, MissingBarrierShowsInOneOfTwoRuns) {
   std::vector<int> from(kThreads), first(kThreads), second(kThreads);
   for (int i = 0; i < kThreads; ++i) from[i] = i;
-  Run({1, kThreads, kThreads * sizeof(int)}, ReverseWithoutBarrierKernel, from.data(), first.data());
-  Run({1, kThreads, kThreads * sizeof(int)}, ReverseWithoutBarrierKernel, from.data(), second.data());
+  Run({1, kThreads, kThreads * sizeof(int)}, ReverseWithoutBarrierKernel, from.data(),
+      first.data());
+  Run({1, kThreads, kThreads * sizeof(int)}, ReverseWithoutBarrierKernel, from.data(),
+      second.data());
   EXPECT_NE(first, second);
 }
 
@@ -113,7 +116,8 @@ TEST_F(EmulatorTest, SumsOfWarpsAndBlocks) {
 TEST_F(EmulatorTest, ShufflesWithinAWarp) {
   std::vector<int> xor_1(kThreads), from_3(kThreads), down_2(kThreads), up_2(kThreads);
   std::vector<unsigned> even(kThreads);
-  Run({1, kThreads}, ShuffleKernel, xor_1.data(), from_3.data(), down_2.data(), up_2.data(), even.data());
+  Run({1, kThreads}, ShuffleKernel, xor_1.data(), from_3.data(), down_2.data(), up_2.data(),
+      even.data());
   for (int i = 0; i < kThreads; ++i) {
     EXPECT_EQ(xor_1[i], i ^ 1);
     EXPECT_EQ(from_3[i], i / 32 * 32 + 3);
@@ -160,7 +164,9 @@ TEST_F(EmulatorTest, WhatCudaDoesNotRecordSpoilsTheRecording) {
     ASSERT_TRUE(tandem::cuda::BeginRecording(queue()).ok());
     EXPECT_NE(calls[i]().ToString().find("cudaErrorStreamCapture"), std::string::npos) << i;
     const auto graph = tandem::cuda::EndRecording(queue());
-    EXPECT_NE(graph.status().ToString().find("cudaErrorStreamCaptureInvalidated"), std::string::npos) << i;
+    EXPECT_NE(graph.status().ToString().find("cudaErrorStreamCaptureInvalidated"),
+              std::string::npos)
+        << i;
     EXPECT_TRUE(calls[i]().ok()) << "when nothing is recorded any more";
   }
 }
@@ -171,7 +177,8 @@ TEST_F(EmulatorTest, AStreamWaitsForItsDeviceUntilADeadline) {
   const int64_t number = work.Submit();  // and does not end by itself
   stream.set_timeout(absl::Milliseconds(30));
   EXPECT_TRUE(absl::IsDeadlineExceeded(stream.Wait())) << stream.status();
-  EXPECT_TRUE(absl::IsDeadlineExceeded(stream.Wait())) << "its first error stays: " << stream.status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stream.Wait()))
+      << "its first error stays: " << stream.status();
   work.Complete(number);
 }
 
@@ -182,7 +189,8 @@ TEST_F(EmulatorTest, ACopyToTheHostWaitsUntilADeadline) {
   float value = 3;
   const int64_t number = work.Submit();
   stream.set_timeout(absl::Milliseconds(30));
-  EXPECT_TRUE(absl::IsDeadlineExceeded(stream.CopyToHost(&value, memory->data(), sizeof(value)))) << stream.status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stream.CopyToHost(&value, memory->data(), sizeof(value))))
+      << stream.status();
   EXPECT_EQ(value, 3);
   work.Complete(number);
 }

@@ -93,7 +93,8 @@ void SwitchToScheduler(Wait wait) {
 void RunThread() {
   (*TheBlock().thread)();
   Block& block = TheBlock();
-  if (!block.fibers[block.current].open.empty() || !block.fibers[block.current].groups.empty()) Stop("a thread ended before its copies");
+  if (!block.fibers[block.current].open.empty() || !block.fibers[block.current].groups.empty())
+    Stop("a thread ended before its copies");
   SwitchToScheduler(Wait::DONE);
   Stop("a fiber ran on after its end");
 }
@@ -112,7 +113,8 @@ void Prepare(Fiber& fiber) {
 void Resume(unsigned number) {
   Block& block = TheBlock();
   block.current = number;
-  threadIdx = {number % blockDim.x, number / blockDim.x % blockDim.y, number / (blockDim.x * blockDim.y)};
+  threadIdx = {number % blockDim.x, number / blockDim.x % blockDim.y,
+               number / (blockDim.x * blockDim.y)};
   tandem_switch_stacks(&block.scheduler, block.fibers[number].top);
 }
 
@@ -155,7 +157,8 @@ void RunBlock(size_t shared_bytes) {
   for (unsigned t = 0; t < block.count; ++t) Prepare(block.fibers[t]);
   for (;;) {
     bool progress = RunRound(), alive = false;
-    for (unsigned w = 0; w < block.count; w += 32) progress |= Release(w, std::min(w + 32, block.count), Wait::WARP);
+    for (unsigned w = 0; w < block.count; w += 32)
+      progress |= Release(w, std::min(w + 32, block.count), Wait::WARP);
     progress |= Release(0, block.count, Wait::BLOCK);
     for (unsigned t = 0; t < block.count; ++t) alive |= block.fibers[t].wait != Wait::DONE;
     if (!alive) break;
@@ -169,8 +172,8 @@ void RunBlock(size_t shared_bytes) {
 }  // namespace
 
 void Stop(const char* why) {
-  std::fprintf(stderr, "emulator: %s; block (%u, %u, %u), thread (%u, %u, %u)\n", why, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x,
-               threadIdx.y, threadIdx.z);
+  std::fprintf(stderr, "emulator: %s; block (%u, %u, %u), thread (%u, %u, %u)\n", why, blockIdx.x,
+               blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
   std::abort();
 }
 
@@ -204,8 +207,10 @@ void FinishCopies(int remaining) {
   Fiber& fiber = TheBlock().fibers[TheBlock().current];
   while (static_cast<int>(fiber.groups.size()) > remaining) {
     for (const Copy& copy : fiber.groups.front()) {
-      if (copy.from == nullptr) std::memset(copy.to, 0, copy.bytes);
-      else std::memcpy(copy.to, copy.from, copy.bytes);
+      if (copy.from == nullptr)
+        std::memset(copy.to, 0, copy.bytes);
+      else
+        std::memcpy(copy.to, copy.from, copy.bytes);
     }
     fiber.groups.erase(fiber.groups.begin());
   }

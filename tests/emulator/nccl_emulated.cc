@@ -14,8 +14,6 @@
 // everything here.
 #include "tests/emulator/nccl_emulated.h"
 
-#include <nccl.h>
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -27,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <nccl.h>
 #include <optional>
 #include <random>
 #include <string>
@@ -43,10 +42,12 @@ EmulatedNccl emulated_nccl;
 
 namespace {
 
-using Clock = std::chrono::system_clock;  // not the steady one: thread sanitizers do not follow waits by it
+using Clock =
+    std::chrono::system_clock;  // not the steady one: thread sanitizers do not follow waits by it
 constexpr int kPolls = 2;
 constexpr auto kPatience = std::chrono::milliseconds(1);
-constexpr char kStillBusy[] = "used before ncclCommGetAsyncError said that the call before was over";
+constexpr char kStillBusy[] =
+    "used before ncclCommGetAsyncError said that the call before was over";
 
 enum class Kind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, SEND, RECV };
 constexpr int kNoPeer = -1;
@@ -57,7 +58,8 @@ struct Range {
 
   bool operator==(const Range&) const = default;
   bool Meets(const Range& other) const {
-    return bytes > 0 && other.bytes > 0 && begin < other.begin + other.bytes && other.begin < begin + bytes;
+    return bytes > 0 && other.bytes > 0 && begin < other.begin + other.bytes &&
+           other.begin < begin + bytes;
   }
 };
 
@@ -76,7 +78,8 @@ struct Operation {
 
   bool IsMessage() const { return kind == Kind::SEND || kind == Kind::RECV; }
   bool Fits(const Operation& other) const {
-    return kind == other.kind && count == other.count && type == other.type && reduction == other.reduction && peer == other.peer;
+    return kind == other.kind && count == other.count && type == other.type &&
+           reduction == other.reduction && peer == other.peer;
   }
 };
 
@@ -89,7 +92,8 @@ struct Submission {
 
   bool HasCollectives() const { return !collectives.empty() && !collectives_done; }
   bool IsDone() const {
-    return !HasCollectives() && std::all_of(messages.begin(), messages.end(), [](const Operation& op) { return op.done; });
+    return !HasCollectives() && std::all_of(messages.begin(), messages.end(),
+                                            [](const Operation& op) { return op.done; });
   }
   // Returns true if all earlier work of its queues is done.
   bool IsFirstInItsQueues() const {
@@ -148,13 +152,15 @@ struct Library {
   std::condition_variable changed;
   std::map<ncclComm_t, std::shared_ptr<Communicator>> live;
   uintptr_t last_handle = 0;
-  std::map<std::string, std::shared_ptr<Clique>> cliques;  // by unique id; null until the first rank comes
+  std::map<std::string, std::shared_ptr<Clique>>
+      cliques;  // by unique id; null until the first rank comes
   std::mt19937_64 random{std::random_device()()};
   std::string last_error = "no error so far";
 };
 
 Library& TheLibrary() {
-  static auto* const library = new Library;  // never destroyed: threads of communicators that are left over still look at it
+  static auto* const library =
+      new Library;  // never destroyed: threads of communicators that are left over still look at it
   return *library;
 }
 
@@ -169,7 +175,8 @@ thread_local Group group;
 // REQUIRES: the caller of any function below holds the library's mutex, unless the function says
 // otherwise.
 
-ncclResult_t Refuse(ncclResult_t result, const std::string& why, Communicator* communicator = nullptr) {
+ncclResult_t Refuse(ncclResult_t result, const std::string& why,
+                    Communicator* communicator = nullptr) {
   ++emulated_nccl.misuses;
   TheLibrary().last_error = why;
   if (communicator != nullptr) communicator->last_error = why;
@@ -185,19 +192,25 @@ void Fail(Communicator& communicator, ncclResult_t error, const std::string& why
 
 ncclResult_t ErrorOf(Communicator& communicator) {
   const int failing = emulated_nccl.async_error_rank;
-  if (failing >= 0 && failing == communicator.world_rank) Fail(communicator, ncclSystemError, "the emulated network failed");
+  if (failing >= 0 && failing == communicator.world_rank)
+    Fail(communicator, ncclSystemError, "the emulated network failed");
   return communicator.error;
 }
 
 size_t SizeOf(ncclDataType_t type) {
   switch (type) {
-    case ncclUint8: return 1;
-    case ncclBfloat16: return 2;
-    case ncclFloat32: return 4;
+    case ncclUint8:
+      return 1;
+    case ncclBfloat16:
+      return 2;
+    case ncclFloat32:
+      return 4;
     case ncclFloat64:
     case ncclInt64:
-    case ncclUint64: return 8;
-    default: return 0;
+    case ncclUint64:
+      return 8;
+    default:
+      return 0;
   }
 }
 
@@ -206,18 +219,26 @@ void CombineAs(void* into, const void* from, size_t count, ncclRedOp_t reduction
   auto* sums = static_cast<T*>(into);
   const auto* terms = static_cast<const T*>(from);
   for (size_t i = 0; i < count; ++i) {
-    if (reduction == ncclSum) sums[i] = static_cast<T>(sums[i] + terms[i]);
-    else sums[i] = reduction == ncclMax ? std::max(sums[i], terms[i]) : std::min(sums[i], terms[i]);
+    if (reduction == ncclSum)
+      sums[i] = static_cast<T>(sums[i] + terms[i]);
+    else
+      sums[i] = reduction == ncclMax ? std::max(sums[i], terms[i]) : std::min(sums[i], terms[i]);
   }
 }
 
-void Combine(void* into, const void* from, size_t count, ncclDataType_t type, ncclRedOp_t reduction) {
+void Combine(void* into, const void* from, size_t count, ncclDataType_t type,
+             ncclRedOp_t reduction) {
   switch (type) {
-    case ncclUint8: return CombineAs<uint8_t>(into, from, count, reduction);
-    case ncclInt64: return CombineAs<int64_t>(into, from, count, reduction);
-    case ncclUint64: return CombineAs<uint64_t>(into, from, count, reduction);
-    case ncclFloat32: return CombineAs<float>(into, from, count, reduction);
-    default: return CombineAs<double>(into, from, count, reduction);
+    case ncclUint8:
+      return CombineAs<uint8_t>(into, from, count, reduction);
+    case ncclInt64:
+      return CombineAs<int64_t>(into, from, count, reduction);
+    case ncclUint64:
+      return CombineAs<uint64_t>(into, from, count, reduction);
+    case ncclFloat32:
+      return CombineAs<float>(into, from, count, reduction);
+    default:
+      return CombineAs<double>(into, from, count, reduction);
   }
 }
 
@@ -227,7 +248,8 @@ void Run(const std::vector<const Operation*>& ranks) {
   const size_t size = ranks.size(), bytes = op.count * SizeOf(op.type);
   std::vector<char> result;
   auto append = [&](const void* from, size_t num_bytes) {
-    result.insert(result.end(), static_cast<const char*>(from), static_cast<const char*>(from) + num_bytes);
+    result.insert(result.end(), static_cast<const char*>(from),
+                  static_cast<const char*>(from) + num_bytes);
   };
   if (op.kind == Kind::BROADCAST) {
     append(ranks[op.peer]->from, bytes);
@@ -236,10 +258,12 @@ void Run(const std::vector<const Operation*>& ranks) {
   } else {
     const size_t count = op.kind == Kind::REDUCE_SCATTER ? size * op.count : op.count;
     append(op.from, count * SizeOf(op.type));
-    for (size_t r = 1; r < size; ++r) Combine(result.data(), ranks[r]->from, count, op.type, op.reduction);
+    for (size_t r = 1; r < size; ++r)
+      Combine(result.data(), ranks[r]->from, count, op.type, op.reduction);
   }
   for (size_t r = 0; r < size; ++r) {
-    std::memcpy(ranks[r]->to, result.data() + (op.kind == Kind::REDUCE_SCATTER ? r * bytes : 0), ranks[r]->writes.bytes);
+    std::memcpy(ranks[r]->to, result.data() + (op.kind == Kind::REDUCE_SCATTER ? r * bytes : 0),
+                ranks[r]->writes.bytes);
   }
 }
 
@@ -282,7 +306,9 @@ bool RunMessages(const std::vector<Submission*>& active) {
       while (active[from] != nullptr && active[to] != nullptr) {
         Operation* const send = NextMessage(*active[from], Kind::SEND, to);
         Operation* const recv = NextMessage(*active[to], Kind::RECV, from);
-        if (send == nullptr || recv == nullptr || send->count != recv->count || send->type != recv->type) break;
+        if (send == nullptr || recv == nullptr || send->count != recv->count ||
+            send->type != recv->type)
+          break;
         if (send->reads.bytes > 0) std::memmove(recv->to, send->from, send->reads.bytes);
         send->done = recv->done = progress = true;
       }
@@ -300,7 +326,8 @@ void Complete(const Submission& submission) {
 bool Progress(Clique& clique) {
   std::vector<Submission*> active;
   for (Communicator* member : clique.members) {
-    const bool runs = member != nullptr && ErrorOf(*member) == ncclSuccess && !member->outstanding.empty() &&
+    const bool runs = member != nullptr && ErrorOf(*member) == ncclSuccess &&
+                      !member->outstanding.empty() &&
                       member->outstanding.front().IsFirstInItsQueues();
     active.push_back(runs ? &member->outstanding.front() : nullptr);
   }
@@ -334,7 +361,8 @@ void Serve(const std::shared_ptr<Communicator>& communicator) {
   Library& library = TheLibrary();
   std::unique_lock lock(library.mutex);
   while (!communicator->is_gone) {
-    if (communicator->IsLaunching() && Clock::now() >= communicator->due) Enter(*communicator->launch);
+    if (communicator->IsLaunching() && Clock::now() >= communicator->due)
+      Enter(*communicator->launch);
     if (communicator->clique != nullptr && Progress(*communicator->clique)) {
       library.changed.notify_all();  // other communicators may share its queues
     } else if (communicator->IsLaunching()) {
@@ -370,7 +398,8 @@ void Join(Clique& clique, Communicator& communicator) {
   if (std::find(members.begin(), members.end(), nullptr) != members.end()) return;
   clique.met = true;
   for (Communicator* member : members) {
-    if (clique.fails) Fail(*member, ncclInvalidUsage, "Duplicate GPU detected: ranks share an emulated device");
+    if (clique.fails)
+      Fail(*member, ncclInvalidUsage, "Duplicate GPU detected: ranks share an emulated device");
   }
 }
 
@@ -401,10 +430,14 @@ void FinishSplit(Clique& clique) {
 // Returns true if the communicator's pending operation is complete. A launch may always complete.
 bool IsOver(const Communicator& communicator) {
   switch (communicator.busy) {
-    case Busy::INIT: return communicator.clique != nullptr && communicator.clique->met;
-    case Busy::SPLIT: return communicator.has_split;
-    case Busy::FINALIZE: return communicator.outstanding.empty();
-    default: return true;
+    case Busy::INIT:
+      return communicator.clique != nullptr && communicator.clique->met;
+    case Busy::SPLIT:
+      return communicator.has_split;
+    case Busy::FINALIZE:
+      return communicator.outstanding.empty();
+    default:
+      return true;
   }
 }
 
@@ -421,7 +454,8 @@ ncclResult_t Poll(Communicator& communicator) {
 
 ncclResult_t Find(ncclComm_t handle, std::shared_ptr<Communicator>& found) {
   const auto place = TheLibrary().live.find(handle);
-  if (place == TheLibrary().live.end()) return Refuse(ncclInvalidArgument, "no such communicator, or no more");
+  if (place == TheLibrary().live.end())
+    return Refuse(ncclInvalidArgument, "no such communicator, or no more");
   found = place->second;
   return ncclSuccess;
 }
@@ -432,7 +466,8 @@ ncclResult_t FindReady(ncclComm_t handle, std::shared_ptr<Communicator>& found) 
   if (result != ncclSuccess) return result;
   if (ErrorOf(*found) != ncclSuccess) return found->error;
   if (found->busy != Busy::NO) return Refuse(ncclInvalidUsage, kStillBusy, found.get());
-  if (found->is_finalized) return Refuse(ncclInvalidUsage, "used after ncclCommFinalize", found.get());
+  if (found->is_finalized)
+    return Refuse(ncclInvalidUsage, "used after ncclCommFinalize", found.get());
   return ncclSuccess;
 }
 
@@ -444,7 +479,8 @@ ncclResult_t FindReadyOutsideGroups(ncclComm_t handle, std::shared_ptr<Communica
 std::string ConfigComplaint(const ncclConfig_t* config) {
   const ncclConfig_t fresh = NCCL_CONFIG_INITIALIZER;
   if (config == nullptr) return "no config, which asks for a blocking communicator";
-  if (config->size != fresh.size || config->magic != fresh.magic || config->version != fresh.version) {
+  if (config->size != fresh.size || config->magic != fresh.magic ||
+      config->version != fresh.version) {
     return "the config does not come from NCCL_CONFIG_INITIALIZER";
   }
   return config->blocking == 0 ? "" : "the config asks for a blocking communicator";
@@ -456,8 +492,10 @@ std::string Prepare(Operation& op, const Communicator& communicator) {
   const int rank = communicator.rank, size = communicator.clique->size();
   const size_t bytes = op.count * SizeOf(op.type);
   const bool reduces = op.kind == Kind::ALL_REDUCE || op.kind == Kind::REDUCE_SCATTER;
-  if (SizeOf(op.type) == 0 || (reduces && op.type == ncclBfloat16)) return "this data type is not emulated here";
-  if (op.reduction != ncclSum && op.reduction != ncclMax && op.reduction != ncclMin) return "this reduction is not emulated";
+  if (SizeOf(op.type) == 0 || (reduces && op.type == ncclBfloat16))
+    return "this data type is not emulated here";
+  if (op.reduction != ncclSum && op.reduction != ncclMax && op.reduction != ncclMin)
+    return "this reduction is not emulated";
   const bool has_peer = op.IsMessage() || op.kind == Kind::BROADCAST;
   if (has_peer && (op.peer < 0 || op.peer >= size)) return "no such peer or root";
   if (op.queue == nullptr) return "the emulated device has no default stream";
@@ -466,7 +504,8 @@ std::string Prepare(Operation& op, const Communicator& communicator) {
   const bool has_input = op.kind != Kind::RECV && (op.kind != Kind::BROADCAST || op.peer == rank);
   if (has_input) op.reads = {from, op.kind == Kind::REDUCE_SCATTER ? size * bytes : bytes};
   if (op.kind != Kind::SEND) op.writes = {to, op.kind == Kind::ALL_GATHER ? size * bytes : bytes};
-  if ((op.reads.bytes > 0 && from == nullptr) || (op.writes.bytes > 0 && to == nullptr)) return "a buffer is null";
+  if ((op.reads.bytes > 0 && from == nullptr) || (op.writes.bytes > 0 && to == nullptr))
+    return "a buffer is null";
   op.in_place = op.kind == Kind::ALL_GATHER       ? from == to + rank * bytes
                 : op.kind == Kind::REDUCE_SCATTER ? to == from + rank * bytes
                                                   : from == to;
@@ -479,8 +518,10 @@ std::string OverlapComplaint(const std::vector<Operation>& ops) {
   for (const Operation& writer : ops) {
     for (const Operation& other : ops) {
       const bool same = &writer == &other;
-      const bool to_itself = writer.kind == Kind::RECV && other.kind == Kind::SEND && writer.writes == other.reads;
-      if (writer.writes.Meets(other.reads) && !(same && writer.in_place) && !to_itself) return "an output overlaps an input";
+      const bool to_itself =
+          writer.kind == Kind::RECV && other.kind == Kind::SEND && writer.writes == other.reads;
+      if (writer.writes.Meets(other.reads) && !(same && writer.in_place) && !to_itself)
+        return "an output overlaps an input";
       if (writer.writes.Meets(other.writes) && !same) return "an output overlaps another";
     }
   }
@@ -492,21 +533,26 @@ std::vector<std::pair<std::shared_ptr<Communicator>, Submission>> Sort(
     const std::vector<std::pair<std::shared_ptr<Communicator>, Operation>>& operations) {
   std::vector<std::pair<std::shared_ptr<Communicator>, Submission>> sorted;
   for (const auto& [communicator, op] : operations) {
-    auto place = std::find_if(sorted.begin(), sorted.end(), [&](const auto& one) { return one.first == communicator; });
+    auto place = std::find_if(sorted.begin(), sorted.end(),
+                              [&](const auto& one) { return one.first == communicator; });
     if (place == sorted.end()) place = sorted.insert(place, {communicator, Submission{}});
     Submission& submission = place->second;
     const std::pair<EmulatedQueue*, int64_t> entry{op.queue, 0};
-    if (std::find(submission.places.begin(), submission.places.end(), entry) == submission.places.end()) {
+    if (std::find(submission.places.begin(), submission.places.end(), entry) ==
+        submission.places.end()) {
       submission.places.push_back(entry);
     }
-    if (op.IsMessage()) submission.messages.push_back(op);
-    else if (op.count > 0) submission.collectives.push_back(op);  // without elements it is nothing, not even a barrier
+    if (op.IsMessage())
+      submission.messages.push_back(op);
+    else if (op.count > 0)
+      submission.collectives.push_back(op);  // without elements it is nothing, not even a barrier
   }
   return sorted;
 }
 
 // Returns ncclInProgress and ncclSuccess in turn. Odd ranks start with the other one.
-ncclResult_t Submit(const std::vector<std::pair<std::shared_ptr<Communicator>, Operation>>& operations) {
+ncclResult_t Submit(
+    const std::vector<std::pair<std::shared_ptr<Communicator>, Operation>>& operations) {
   emulated_nccl.num_operations += static_cast<int>(operations.size());
   auto launch = std::make_shared<Launch>(Launch{Sort(operations)});
   Communicator& first = *launch->submissions[0].first;
@@ -528,7 +574,8 @@ ncclResult_t Take(Operation op, ncclComm_t handle, cudaStream_t stream) {
   std::shared_ptr<Communicator> communicator;
   const ncclResult_t result = FindReady(handle, communicator);
   if (result != ncclSuccess) {
-    const bool breaks_group = group.depth > 0 && group.error == ncclSuccess && result != ncclInvalidArgument;
+    const bool breaks_group =
+        group.depth > 0 && group.error == ncclSuccess && result != ncclInvalidArgument;
     if (breaks_group) group.error = result;
     return result;
   }
@@ -542,7 +589,8 @@ ncclResult_t Take(Operation op, ncclComm_t handle, cudaStream_t stream) {
 }
 
 // Ends the communicator: its queued work counts as done and never runs. Takes over `lock`.
-void End(ncclComm_t handle, const std::shared_ptr<Communicator>& communicator, std::unique_lock<std::mutex> lock) {
+void End(ncclComm_t handle, const std::shared_ptr<Communicator>& communicator,
+         std::unique_lock<std::mutex> lock) {
   communicator->is_gone = true;
   for (const Submission& submission : communicator->outstanding) Complete(submission);
   communicator->outstanding.clear();
@@ -578,15 +626,24 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
-    case ncclSuccess: return "no error";
-    case ncclUnhandledCudaError: return "a CUDA call failed";
-    case ncclSystemError: return "a system call failed";
-    case ncclInternalError: return "internal error";
-    case ncclInvalidArgument: return "invalid argument";
-    case ncclInvalidUsage: return "invalid usage";
-    case ncclRemoteError: return "a peer failed or is gone";
-    case ncclInProgress: return "in progress";
-    default: return "unknown result";
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "a CUDA call failed";
+    case ncclSystemError:
+      return "a system call failed";
+    case ncclInternalError:
+      return "internal error";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclRemoteError:
+      return "a peer failed or is gone";
+    case ncclInProgress:
+      return "in progress";
+    default:
+      return "unknown result";
   }
 }
 
@@ -596,18 +653,23 @@ const char* ncclGetLastError(ncclComm_t handle) {
   const std::lock_guard lock(library.mutex);
   const auto place = library.live.find(handle);
   const bool has_own = place != library.live.end() && !place->second->last_error.empty();
-  std::snprintf(text, sizeof text, "%s", has_own ? place->second->last_error.c_str() : library.last_error.c_str());
+  std::snprintf(text, sizeof text, "%s",
+                has_own ? place->second->last_error.c_str() : library.last_error.c_str());
   return text;
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
   Library& library = TheLibrary();
   const std::lock_guard lock(library.mutex);
   if (group.depth > 0) return Refuse(ncclInvalidUsage, "not emulated inside a group");
-  if (const std::string complaint = ConfigComplaint(config); !complaint.empty()) return Refuse(ncclInvalidArgument, complaint);
-  if (made == nullptr || size < 1 || rank < 0 || rank >= size) return Refuse(ncclInvalidArgument, "no such rank");
+  if (const std::string complaint = ConfigComplaint(config); !complaint.empty())
+    return Refuse(ncclInvalidArgument, complaint);
+  if (made == nullptr || size < 1 || rank < 0 || rank >= size)
+    return Refuse(ncclInvalidArgument, "no such rank");
   const auto place = library.cliques.find(std::string(id.internal, sizeof id.internal));
-  if (place == library.cliques.end()) return Refuse(ncclInvalidArgument, "the unique id is not from ncclGetUniqueId");
+  if (place == library.cliques.end())
+    return Refuse(ncclInvalidArgument, "the unique id is not from ncclGetUniqueId");
 
   if (place->second == nullptr) place->second = std::make_shared<Clique>(size);
   Clique& clique = *place->second;
@@ -615,7 +677,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id,
   communicator->rank = communicator->world_rank = rank;
   *made = Add(communicator);
   if (clique.size() != size || clique.came[rank]) {
-    const std::string why = clique.size() != size ? "ranks disagree on how many they are" : "a rank came twice";
+    const std::string why =
+        clique.size() != size ? "ranks disagree on how many they are" : "a rank came twice";
     Fail(*communicator, Refuse(ncclInvalidUsage, why), why);
     return ncclInProgress;
   }
@@ -650,9 +713,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   if (group.depth > 0) return Refuse(ncclInvalidUsage, "not emulated inside a group");
   const ncclResult_t result = Find(handle, communicator);
   if (result != ncclSuccess) return result;
-  if (ErrorOf(*communicator) != ncclSuccess) return communicator->error;  // such a one wants ncclCommAbort
+  if (ErrorOf(*communicator) != ncclSuccess)
+    return communicator->error;  // such a one wants ncclCommAbort
   if (communicator->IsLaunching() || !communicator->outstanding.empty()) {
-    std::fprintf(stderr, "emulated NCCL: rank %d destroys a communicator before its operations are done\n", communicator->rank);
+    std::fprintf(stderr,
+                 "emulated NCCL: rank %d destroys a communicator before its operations are done\n",
+                 communicator->rank);
     std::abort();
   }
   if (communicator->busy != Busy::NO && communicator->busy != Busy::FINALIZE) {
@@ -670,7 +736,8 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   if (result != ncclSuccess) return result;
   if (emulated_nccl.tells_peers && communicator->clique != nullptr) {
     for (Communicator* peer : communicator->clique->members) {
-      if (peer != nullptr && peer != communicator.get()) Fail(*peer, ncclRemoteError, "a peer aborted its communicator");
+      if (peer != nullptr && peer != communicator.get())
+        Fail(*peer, ncclRemoteError, "a peer aborted its communicator");
     }
   }
   End(handle, communicator, std::move(lock));
@@ -678,7 +745,8 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
+ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* made,
+                           ncclConfig_t* config) {
   const std::lock_guard lock(TheLibrary().mutex);
   std::shared_ptr<Communicator> communicator;
   const ncclResult_t result = FindReadyOutsideGroups(handle, communicator);
@@ -689,7 +757,8 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ma
     return Refuse(ncclInvalidArgument, "no such colour", communicator.get());
   }
   if (!communicator->outstanding.empty()) {
-    return Refuse(ncclInvalidUsage, "split while operations are not done, which may deadlock", communicator.get());
+    return Refuse(ncclInvalidUsage, "split while operations are not done, which may deadlock",
+                  communicator.get());
   }
   SplitCall call{color, key, nullptr};
   *made = nullptr;
@@ -721,25 +790,28 @@ ncclResult_t ncclCommUserRank(const ncclComm_t handle, int* rank) {
   return result;
 }
 
-ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t reduction, ncclComm_t comm,
-                           cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t reduction, ncclComm_t comm, cudaStream_t stream) {
   return Take({Kind::ALL_REDUCE, from, to, count, type, reduction}, comm, stream);
 }
-ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t reduction,
-                               ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t reduction, ncclComm_t comm, cudaStream_t stream) {
   return Take({Kind::REDUCE_SCATTER, from, to, count, type, reduction}, comm, stream);
 }
-ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
   return Take({Kind::ALL_GATHER, from, to, count, type}, comm, stream);
 }
-ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                           cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
   return Take({Kind::BROADCAST, from, to, count, type, ncclSum, root}, comm, stream);
 }
-ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
   return Take({Kind::SEND, from, nullptr, count, type, ncclSum, peer}, comm, stream);
 }
-ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return Take({Kind::RECV, nullptr, to, count, type, ncclSum, peer}, comm, stream);
 }
 
@@ -765,7 +837,8 @@ ncclResult_t ncclGroupEnd() {
     operations.emplace_back(communicator, op);
     all.push_back(op);
   }
-  if (const std::string complaint = OverlapComplaint(all); !complaint.empty()) return Refuse(ncclInvalidUsage, complaint);
+  if (const std::string complaint = OverlapComplaint(all); !complaint.empty())
+    return Refuse(ncclInvalidUsage, complaint);
   ++emulated_nccl.num_groups;
   return Submit(operations);
 }

@@ -1,20 +1,19 @@
-#include <malloc.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <malloc.h>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "tests/emulator/emulated_queue.h"
 
 // The emulator's device: host memory, full of NaN when new, and queues that run work at once,
@@ -23,7 +22,9 @@
 // its place.
 namespace tandem {
 
-CudaInfo QueryCuda() { return {.built_in = true, .runtime_version = 0, .num_devices = 1, .why_none = ""}; }
+CudaInfo QueryCuda() {
+  return {.built_in = true, .runtime_version = 0, .num_devices = 1, .why_none = ""};
+}
 
 double PeakFlops(Device, DType) { return 1e12; }
 
@@ -85,9 +86,11 @@ DeviceBlocks& Blocks() {
 EmulatedQueue& QueueOf(void* queue) { return *static_cast<EmulatedQueue*>(queue); }
 
 // Returns the error of a call that CUDA forbids on a recording queue. Spoils the recording.
-absl::Status Spoil(void* queue, const char* what, const char* error = "cudaErrorStreamCaptureUnsupported") {
+absl::Status Spoil(void* queue, const char* what,
+                   const char* error = "cudaErrorStreamCaptureUnsupported") {
   QueueOf(queue).spoilt = true;
-  return absl::InternalError(absl::StrCat(what, ": ", error, ", operation not permitted when stream is capturing"));
+  return absl::InternalError(
+      absl::StrCat(what, ": ", error, ", operation not permitted when stream is capturing"));
 }
 bool IsRecorded(void* queue) { return queue != nullptr && QueueOf(queue).recording; }
 
@@ -115,7 +118,8 @@ struct EmulatedEvent {
 void* AllocateMemory(size_t num_bytes, int) {
   if (emulated_calls_before_failure == 0) return nullptr;
   constexpr size_t kAlignment = 256;
-  void* memory = std::aligned_alloc(kAlignment, (num_bytes + kAlignment - 1) / kAlignment * kAlignment);
+  void* memory =
+      std::aligned_alloc(kAlignment, (num_bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (memory == nullptr) return nullptr;
   if (emulated_bytes_left >= 0) {
     const auto taken = static_cast<int64_t>(malloc_usable_size(memory));
@@ -124,7 +128,8 @@ void* AllocateMemory(size_t num_bytes, int) {
       return nullptr;
     }
     emulated_bytes_left -= taken;
-    emulated_fewest_bytes_left = std::min(emulated_fewest_bytes_left.load(), emulated_bytes_left.load());
+    emulated_fewest_bytes_left =
+        std::min(emulated_fewest_bytes_left.load(), emulated_bytes_left.load());
   }
   std::memset(memory, 0xff, num_bytes);
   Blocks().Add(memory, num_bytes);
@@ -132,11 +137,16 @@ void* AllocateMemory(size_t num_bytes, int) {
 }
 void FreeMemory(void* memory, int) {
   Blocks().Remove(memory);
-  if (emulated_bytes_left >= 0) emulated_bytes_left += static_cast<int64_t>(malloc_usable_size(memory));
+  if (emulated_bytes_left >= 0)
+    emulated_bytes_left += static_cast<int64_t>(malloc_usable_size(memory));
   std::free(memory);
 }
-size_t AvailableBytes(int) { return emulated_bytes_left >= 0 ? static_cast<size_t>(emulated_bytes_left) : size_t{1} << 40; }
-void* AllocatePinnedMemory(size_t num_bytes) { return emulated_calls_before_failure == 0 ? nullptr : std::malloc(num_bytes); }
+size_t AvailableBytes(int) {
+  return emulated_bytes_left >= 0 ? static_cast<size_t>(emulated_bytes_left) : size_t{1} << 40;
+}
+void* AllocatePinnedMemory(size_t num_bytes) {
+  return emulated_calls_before_failure == 0 ? nullptr : std::malloc(num_bytes);
+}
 void FreePinnedMemory(void* memory) { std::free(memory); }
 
 void* MakeQueue(int) {
@@ -150,14 +160,16 @@ void DestroyQueue(void* queue) {
 }
 absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void* queue) {
   if (IsRecorded(queue)) {
-    if (!Blocks().Hold(to) || !Blocks().Hold(from)) return Spoil(queue, "copying to or from the host");
+    if (!Blocks().Hold(to) || !Blocks().Hold(from))
+      return Spoil(queue, "copying to or from the host");
     QueueOf(queue).Give([=] { std::memmove(to, from, num_bytes); });
     return absl::OkStatus();
   }
   const absl::Status called = Called();
   WaitInTurn(queue);
   if (called.ok() && num_bytes > 0) std::memmove(to, from, num_bytes);
-  if (!called.ok()) std::memset(to, 0xff, num_bytes);  // not by chance what an earlier run left there
+  if (!called.ok())
+    std::memset(to, 0xff, num_bytes);  // not by chance what an earlier run left there
   return called;
 }
 absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, int /*device*/, void* queue) {
@@ -168,7 +180,8 @@ absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, int /*device*/
 absl::Status WaitForQueue(void* queue, absl::Duration timeout) {
   if (IsRecorded(queue)) return Spoil(queue, "work on a CUDA device");
   RETURN_IF_ERROR(Called());  // a failed device does not keep the host waiting
-  if (queue == nullptr || QueueOf(queue).IsIdleWithin(absl::ToChronoNanoseconds(timeout))) return absl::OkStatus();
+  if (queue == nullptr || QueueOf(queue).IsIdleWithin(absl::ToChronoNanoseconds(timeout)))
+    return absl::OkStatus();
   return absl::DeadlineExceededError("the emulated device did not end its work in time");
 }
 
@@ -184,11 +197,14 @@ absl::StatusOr<void*> EndRecording(void* queue) {
   recorded.recording = false;
   auto graph = std::make_unique<EmulatedGraph>();
   graph->work.swap(recorded.recorded);
-  if (recorded.spoilt) return absl::InternalError("recording a stream: cudaErrorStreamCaptureInvalidated");
+  if (recorded.spoilt)
+    return absl::InternalError("recording a stream: cudaErrorStreamCaptureInvalidated");
   return static_cast<void*>(graph.release());
 }
 absl::Status LaunchGraph(void* graph, void* queue) {
-  if (IsRecorded(queue)) return Spoil(queue, "launching a graph");  // CUDA makes it a part of the other; nobody wants that here
+  if (IsRecorded(queue))
+    return Spoil(queue,
+                 "launching a graph");  // CUDA makes it a part of the other; nobody wants that here
   RETURN_IF_ERROR(Called());
   WaitInTurn(queue);
   for (const auto& work : static_cast<EmulatedGraph*>(graph)->work) work();
@@ -196,11 +212,16 @@ absl::Status LaunchGraph(void* graph, void* queue) {
 }
 void DestroyGraph(void* graph) { delete static_cast<EmulatedGraph*>(graph); }
 
-void* MakeEvent(int, bool) { return emulated_calls_before_failure == 0 ? nullptr : new EmulatedEvent; }
+void* MakeEvent(int, bool) {
+  return emulated_calls_before_failure == 0 ? nullptr : new EmulatedEvent;
+}
 void DestroyEvent(void* event) { delete static_cast<EmulatedEvent*>(event); }
 absl::Status RecordEvent(void* event, void* queue) {
   if (event == nullptr) return Failure();
-  if (IsRecorded(queue)) return Spoil(queue, "recording an event");  // CUDA lets it name a place in the graph; nobody wants that here
+  if (IsRecorded(queue))
+    return Spoil(
+        queue,
+        "recording an event");  // CUDA lets it name a place in the graph; nobody wants that here
   auto& recorded = *static_cast<EmulatedEvent*>(event);
   const std::lock_guard lock(recorded.mutex);
   recorded.queue = queue == nullptr ? nullptr : static_cast<EmulatedQueue*>(queue)->self;
@@ -210,9 +231,12 @@ absl::Status RecordEvent(void* event, void* queue) {
 }
 absl::Status WaitForEvent(void* event, void* queue) {
   if (event == nullptr) return Failure();
-  if (IsRecorded(queue)) return Spoil(queue, "waiting for an event of another stream", "cudaErrorStreamCaptureIsolation");
+  if (IsRecorded(queue))
+    return Spoil(queue, "waiting for an event of another stream",
+                 "cudaErrorStreamCaptureIsolation");
   const auto [recorded, number] = static_cast<EmulatedEvent*>(event)->Place();
-  if (recorded != nullptr && recorded.get() != queue) recorded->WaitFor(number);  // a queue's own places need no waiting
+  if (recorded != nullptr && recorded.get() != queue)
+    recorded->WaitFor(number);  // a queue's own places need no waiting
   return absl::OkStatus();
 }
 // Fails with the device but does not count, because the number of queries depends on chance.
@@ -224,7 +248,9 @@ absl::StatusOr<bool> QueryEvent(void* event) {
 }
 absl::StatusOr<double> SecondsBetween(void* from, void* to) {
   if (from == nullptr || to == nullptr) return Failure();
-  return std::chrono::duration<double>(static_cast<EmulatedEvent*>(to)->when - static_cast<EmulatedEvent*>(from)->when).count();
+  return std::chrono::duration<double>(static_cast<EmulatedEvent*>(to)->when -
+                                       static_cast<EmulatedEvent*>(from)->when)
+      .count();
 }
 
 void PushRange(const char*) { ++emulated_ranges; }
@@ -237,7 +263,8 @@ absl::Status UseDevice(int) { return absl::OkStatus(); }
 namespace kernels::cuda {
 
 void Report(Stream&, const Operation& operation, cudaError_t error) {
-  TANDEM_CHECK(error == cudaSuccess) << operation.name << " of " << operation.array.shape << ": the grid is beyond a device's limits";
+  TANDEM_CHECK(error == cudaSuccess) << operation.name << " of " << operation.array.shape
+                                     << ": the grid is beyond a device's limits";
 }
 
 }  // namespace kernels::cuda

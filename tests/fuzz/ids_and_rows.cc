@@ -52,8 +52,10 @@ void Run(std::string_view bytes) {
   const int kind = static_cast<unsigned char>(bytes[0]) % (WireFormat_ARRAYSIZE + 1);
   const uint32_t number = static_cast<unsigned char>(bytes[1]);
   bytes.remove_prefix(2);
-  if (kind == WireFormat_ARRAYSIZE) RunIds(std::string(bytes), number);
-  else RunRows(bytes, static_cast<WireFormat>(kind), number + 1);
+  if (kind == WireFormat_ARRAYSIZE)
+    RunIds(std::string(bytes), number);
+  else
+    RunRows(bytes, static_cast<WireFormat>(kind), number + 1);
 }
 
 std::vector<std::string> Seeds() {
@@ -66,8 +68,11 @@ std::vector<std::string> Seeds() {
   }
   const std::vector<uint64_t> ids = {1, 127, 128, 1u << 20, uint64_t{1} << 63, ~uint64_t{0}};
   std::string encoded(80, '\0');
-  encoded.resize(static_cast<size_t>(ps::EncodeAscending(ids, 70, encoded.data()) - encoded.data()));
-  seeds.push_back(std::string{static_cast<char>(WireFormat_ARRAYSIZE), static_cast<char>(ids.size())} + encoded);
+  encoded.resize(
+      static_cast<size_t>(ps::EncodeAscending(ids, 70, encoded.data()) - encoded.data()));
+  seeds.push_back(
+      std::string{static_cast<char>(WireFormat_ARRAYSIZE), static_cast<char>(ids.size())} +
+      encoded);
   return seeds;
 }
 

@@ -1,10 +1,9 @@
 #include "tests/fuzz/memory_use.h"
 
-#include <malloc.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <malloc.h>
 
 #ifdef TANDEM_SANITIZED
 #include <sanitizer/allocator_interface.h>
@@ -37,7 +36,9 @@ void* Counted(void* memory) {
 
 }  // namespace
 
-MemoryUse::MemoryUse() : bytes_before_(static_cast<size_t>(in_use.load())) { most = static_cast<int64_t>(bytes_before_); }
+MemoryUse::MemoryUse() : bytes_before_(static_cast<size_t>(in_use.load())) {
+  most = static_cast<int64_t>(bytes_before_);
+}
 
 size_t MemoryUse::peak_bytes() const { return static_cast<size_t>(most.load()) - bytes_before_; }
 
@@ -53,8 +54,12 @@ void* __libc_memalign(size_t alignment, size_t num_bytes);
 void __libc_free(void* memory);
 
 void* malloc(size_t num_bytes) { return tandem::fuzz::Counted(__libc_malloc(num_bytes)); }
-void* calloc(size_t count, size_t each) { return tandem::fuzz::Counted(__libc_calloc(count, each)); }
-void* memalign(size_t alignment, size_t num_bytes) { return tandem::fuzz::Counted(__libc_memalign(alignment, num_bytes)); }
+void* calloc(size_t count, size_t each) {
+  return tandem::fuzz::Counted(__libc_calloc(count, each));
+}
+void* memalign(size_t alignment, size_t num_bytes) {
+  return tandem::fuzz::Counted(__libc_memalign(alignment, num_bytes));
+}
 void* aligned_alloc(size_t alignment, size_t num_bytes) { return memalign(alignment, num_bytes); }
 int posix_memalign(void** memory, size_t alignment, size_t num_bytes) {
   *memory = memalign(alignment, num_bytes);

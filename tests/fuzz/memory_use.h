@@ -24,15 +24,19 @@ class MemoryUse {
 };
 
 // The bytes that an input of `num_bytes` may take: `factor` for each byte, and a megabyte.
-inline constexpr size_t kRowsFactor = 8, kOtherFactor = 64;  // calls that carry rows to a server, and all others
-inline size_t AllowedBytes(size_t num_bytes, size_t factor) { return factor * num_bytes + (size_t{1} << 20); }
+inline constexpr size_t kRowsFactor = 8,
+                        kOtherFactor = 64;  // calls that carry rows to a server, and all others
+inline size_t AllowedBytes(size_t num_bytes, size_t factor) {
+  return factor * num_bytes + (size_t{1} << 20);
+}
 
 // Runs `call`, which may take AllowedBytes and `extra_bytes` for data that it must keep or answer.
 template <class Call>
 auto Within(size_t num_bytes, size_t factor, const Call& call, size_t extra_bytes = 0) {
   const MemoryUse use;
   auto result = call();
-  TANDEM_CHECK_LE(use.peak_bytes(), AllowedBytes(num_bytes, factor) + extra_bytes) << "an input of " << num_bytes << " bytes";
+  TANDEM_CHECK_LE(use.peak_bytes(), AllowedBytes(num_bytes, factor) + extra_bytes)
+      << "an input of " << num_bytes << " bytes";
   return result;
 }
 

@@ -12,7 +12,8 @@ constexpr int kIds = 14, kGradients = 15;  // PushRequest's field numbers
 
 // Returns true if the message has groups, which protobuf's parser still reads and ours does not.
 bool HasGroups(const PushRequest& message) {
-  const google::protobuf::UnknownFieldSet& fields = message.GetReflection()->GetUnknownFields(message);
+  const google::protobuf::UnknownFieldSet& fields =
+      message.GetReflection()->GetUnknownFields(message);
   for (int i = 0; i < fields.field_count(); ++i) {
     if (fields.field(i).type() == google::protobuf::UnknownField::TYPE_GROUP) return true;
   }
@@ -32,22 +33,26 @@ std::string Join(const std::vector<std::string_view>& pieces) {
 
 void Run(std::string_view bytes) {
   if (bytes.size() < 2) return;
-  const size_t step = static_cast<unsigned char>(bytes[0]) + 1u, first = static_cast<unsigned char>(bytes[1]);
+  const size_t step = static_cast<unsigned char>(bytes[0]) + 1u,
+               first = static_cast<unsigned char>(bytes[1]);
   const std::string_view message = bytes.substr(2);
   rpc::SplitMessage split;
-  const bool good =
-      Within(message.size(), kRowsFactor, [&] { return rpc::SplitBytesFields(message, {kIds, kGradients}, &split); });
+  const bool good = Within(message.size(), kRowsFactor, [&] {
+    return rpc::SplitBytesFields(message, {kIds, kGradients}, &split);
+  });
 
   PushRequest whole, small;
   const bool read = whole.ParseFromArray(message.data(), static_cast<int>(message.size()));
-  if (read && !HasGroups(whole)) {  // as protobuf writes it; as it came, it may have tags that protobuf cuts to 32 bits
+  if (read && !HasGroups(whole)) {  // as protobuf writes it; as it came, it may have tags that
+                                    // protobuf cuts to 32 bits
     rpc::SplitMessage written;
     TANDEM_CHECK(rpc::SplitBytesFields(whole.SerializeAsString(), {kIds, kGradients}, &written));
   }
   if (good && read) {
     TANDEM_CHECK(small.ParseFromString(split.small_fields));
     TANDEM_CHECK(small.ids().empty() && small.gradients().empty());
-    TANDEM_CHECK(whole.ids() == split.bytes_fields[0] && whole.gradients() == split.bytes_fields[1]);
+    TANDEM_CHECK(whole.ids() == split.bytes_fields[0] &&
+                 whole.gradients() == split.bytes_fields[1]);
     whole.clear_ids();
     whole.clear_gradients();
     TANDEM_CHECK(Known(whole) == Known(small));
@@ -64,11 +69,13 @@ void Run(std::string_view bytes) {
   TANDEM_CHECK_EQ(rpc::FindBytesField(copy, kGradients, &pieces), good);
   TANDEM_CHECK(!good || Join(pieces) == split.bytes_fields[1]);
   rpc::SplitMessage in_pieces;
-  const bool good_in_pieces =
-      Within(message.size(), kRowsFactor, [&] { return rpc::SplitBytesFields(sliced, {kIds}, kGradients, &in_pieces, &pieces); });
+  const bool good_in_pieces = Within(message.size(), kRowsFactor, [&] {
+    return rpc::SplitBytesFields(sliced, {kIds}, kGradients, &in_pieces, &pieces);
+  });
   TANDEM_CHECK_EQ(good_in_pieces, good);
   if (!good) return;
-  TANDEM_CHECK(Join(pieces) == split.bytes_fields[1] && in_pieces.bytes_fields[0] == split.bytes_fields[0]);
+  TANDEM_CHECK(Join(pieces) == split.bytes_fields[1] &&
+               in_pieces.bytes_fields[0] == split.bytes_fields[0]);
   TANDEM_CHECK(in_pieces.small_fields == split.small_fields);
 }
 

@@ -1,16 +1,15 @@
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "kernels/base/check.h"
 #include "ps/server/checkpoint.h"
-#include "ps/store/table.h"
 #include "ps/server/table_files.h"
+#include "ps/store/table.h"
 #include "tests/fuzz/memory_use.h"
 #include "tests/fuzz/target.h"
 #include "tests/ps/spec.h"
@@ -61,15 +60,25 @@ void Run(std::string_view bytes) {
   const std::string path = file.folder() + "/" + file.name();
   // The reader holds one whole row, whose width the file chooses.
   constexpr size_t kWidestRow = size_t{4} << 20;
-  Within(bytes.size(), kOtherFactor, [&] { return ps::ReadRows(path, begin, [](uint32_t shard) { return shard % 4 != 1; }, visit); },
-         kWidestRow)
+  Within(
+      bytes.size(), kOtherFactor,
+      [&] {
+        return ps::ReadRows(
+            path, begin, [](uint32_t shard) { return shard % 4 != 1; }, visit);
+      },
+      kWidestRow)
       .IgnoreError();
   TANDEM_CHECK_LE(sum, bytes.size() * 255);
 
   const ps::TableMap tables = Tables();
-  ps::LoadArgs args{.step = kStep, .folder = file.folder(), .files = {file.name()}, .shards = {}, .job_epoch = kJob};
+  ps::LoadArgs args{.step = kStep,
+                    .folder = file.folder(),
+                    .files = {file.name()},
+                    .shards = {},
+                    .job_epoch = kJob};
   args.shards.emplace_back().set_count(1024);
-  auto loaded = Within(bytes.size(), kOtherFactor, [&] { return ps::LoadTables(tables, args, [](uint32_t) { return true; }); });
+  auto loaded = Within(bytes.size(), kOtherFactor,
+                       [&] { return ps::LoadTables(tables, args, [](uint32_t) { return true; }); });
   if (!loaded.ok()) return;
   for (auto& [number, table] : loaded->tables) table->Hash();
 }
@@ -78,7 +87,8 @@ std::vector<std::string> Seeds() {
   const ps::TableMap tables = Tables();
   for (const auto& [number, table] : tables) {
     const std::vector<uint64_t> ids = ps::MakeIds(number, 5);
-    table->Update(kStep, 0.5, 1, ids, ps::MakeValues(number, ids.size() * table->spec().dim()).data());
+    table->Update(kStep, 0.5, 1, ids,
+                  ps::MakeValues(number, ids.size() * table->spec().dim()).data());
   }
   std::string folder = (std::filesystem::temp_directory_path() / "tandem_fuzz_XXXXXX").string();
   TANDEM_CHECK(mkdtemp(folder.data()) != nullptr);

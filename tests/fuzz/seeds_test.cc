@@ -2,7 +2,6 @@
 // run.
 // Keeps the targets working on machines without libFuzzer. tests/fuzz/run.sh searches further.
 #include <gtest/gtest.h>
-
 #include <memory>
 #include <random>
 #include <string>
@@ -87,7 +86,9 @@ TEST(MemoryUseTest, SeesWhatIsInUseAtOnceAndNotWhatIsFreed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllTargets, FuzzTargetTest, testing::ValuesIn(AllTargets()),
-                         [](const testing::TestParamInfo<Target>& info) { return std::string(info.param.name); });
+                         [](const testing::TestParamInfo<Target>& info) {
+                           return std::string(info.param.name);
+                         });
 
 }  // namespace
 }  // namespace tandem::fuzz

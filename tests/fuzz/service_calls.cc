@@ -26,7 +26,20 @@ constexpr HandlerCall::Method kMethods[] = {
     &EmbeddingService::GradientNorm, &EmbeddingService::Commit,     &EmbeddingService::Hash,
     &EmbeddingService::Assign,       &EmbeddingService::Read,       &EmbeddingService::Statistics,
     &EmbeddingService::TakeTrace,    &EmbeddingService::PullPooled, &EmbeddingService::PushPooled};
-enum Method { CREATE_TABLES, PULL, PUSH, GRADIENT_NORM, COMMIT, HASH, ASSIGN, READ, STATISTICS, TAKE_TRACE, PULL_POOLED, PUSH_POOLED };
+enum Method {
+  CREATE_TABLES,
+  PULL,
+  PUSH,
+  GRADIENT_NORM,
+  COMMIT,
+  HASH,
+  ASSIGN,
+  READ,
+  STATISTICS,
+  TAKE_TRACE,
+  PULL_POOLED,
+  PUSH_POOLED
+};
 constexpr int kRawHeader = 0x80;  // with the method: the message has its own header and checksum
 
 constexpr uint64_t kJob = 0xfeed;
@@ -43,7 +56,8 @@ RequestHeader Header() {
 }
 
 std::vector<TableSpec> Tables() {
-  std::vector<TableSpec> tables = {ps::MakeTableSpec(1, 3), ps::MakeTableSpec(2, 2, SPARSE_ADAM), ps::MakeTableSpec(3, 4)};
+  std::vector<TableSpec> tables = {ps::MakeTableSpec(1, 3), ps::MakeTableSpec(2, 2, SPARSE_ADAM),
+                                   ps::MakeTableSpec(3, 4)};
   tables[1].set_storage(STORED_INT8);
   tables[1].set_mode(TableSpec::CATCH_UP);
   tables[1].set_non_finite(TableSpec::CLIP);
@@ -59,10 +73,12 @@ std::string Seal(int method, std::string_view message) {
   *header.mutable_header() = Header();
   std::string sealed = header.SerializeAsString() + std::string(message);
   rpc::SplitMessage split;
-  const std::vector<int> fields = method == PUSH_POOLED ? std::vector<int>{12, 13, 14, 15} : std::vector<int>{14, 15};
+  const std::vector<int> fields =
+      method == PUSH_POOLED ? std::vector<int>{12, 13, 14, 15} : std::vector<int>{14, 15};
   if (!CarriesRows(method) || !rpc::SplitBytesFields(sealed, fields, &split)) return sealed;
   uint32_t crc = 0;
-  for (const std::string_view field : split.bytes_fields) crc = Crc32c(crc, field.data(), field.size());
+  for (const std::string_view field : split.bytes_fields)
+    crc = Crc32c(crc, field.data(), field.size());
   sealed += static_cast<char>((method == ASSIGN ? 4 : 5) << 3 | 5);  // payload_crc32c, fixed32
   return sealed.append(reinterpret_cast<const char*>(&crc), sizeof crc);
 }
@@ -76,7 +92,8 @@ class Server {
     *create.mutable_header() = Header();
     for (const TableSpec& spec : Tables()) *create.add_tables() = spec;
     create.set_num_trainers(1);
-    TANDEM_CHECK(HandlerCall(service_, kMethods[CREATE_TABLES], create.SerializeAsString()).Wait().ok());
+    TANDEM_CHECK(
+        HandlerCall(service_, kMethods[CREATE_TABLES], create.SerializeAsString()).Wait().ok());
     kept_bytes_ = KeptBytes();
   }
 
@@ -89,9 +106,12 @@ class Server {
     const size_t kept_before = std::exchange(kept_bytes_, KeptBytes());
     // Rows and tables that a message asks for are no waste, nor is the answer. Rows and tables grow
     // by copying.
-    const size_t asked_for = 3 * (std::max(kept_bytes_, kept_before) - kept_before) + 2 * calls_.back().answer_bytes();
-    const size_t allowed = AllowedBytes(num_bytes, CarriesRows(method) ? kRowsFactor : kOtherFactor) + asked_for;
-    TANDEM_CHECK_LE(use.peak_bytes(), allowed) << "a message of " << num_bytes << " bytes to method " << method;
+    const size_t asked_for =
+        3 * (std::max(kept_bytes_, kept_before) - kept_before) + 2 * calls_.back().answer_bytes();
+    const size_t allowed =
+        AllowedBytes(num_bytes, CarriesRows(method) ? kRowsFactor : kOtherFactor) + asked_for;
+    TANDEM_CHECK_LE(use.peak_bytes(), allowed)
+        << "a message of " << num_bytes << " bytes to method " << method;
   }
 
  private:
@@ -99,7 +119,8 @@ class Server {
   size_t KeptBytes() {
     StatisticsRequest request;
     *request.mutable_header() = Header();
-    const auto answer = HandlerCall(service_, kMethods[STATISTICS], request.SerializeAsString()).Wait();
+    const auto answer =
+        HandlerCall(service_, kMethods[STATISTICS], request.SerializeAsString()).Wait();
     // The server keeps serving, unless finite gradients have added up to an infinity.
     if (absl::IsOutOfRange(answer.status())) return kept_bytes_;
     StatisticsReply reply;
@@ -107,7 +128,9 @@ class Server {
     size_t num_bytes = 0;
     for (const TableStatistics& table : reply.tables()) {
       constexpr size_t kArrays = 6, kLeastNumbers = 2048;
-      num_bytes += table.memory_bytes() + kArrays * sizeof(float) * std::max<size_t>(host_.Dim(table.number()).value_or(0), kLeastNumbers);
+      num_bytes += table.memory_bytes() +
+                   kArrays * sizeof(float) *
+                       std::max<size_t>(host_.Dim(table.number()).value_or(0), kLeastNumbers);
     }
     return num_bytes;
   }
@@ -127,7 +150,8 @@ void Run(std::string_view bytes) {
     while (bytes.size() >= 3) {
       const int kind = static_cast<unsigned char>(bytes[0]);
       const int method = (kind & ~kRawHeader) % static_cast<int>(std::size(kMethods));
-      const size_t size = static_cast<unsigned char>(bytes[1]) | static_cast<size_t>(static_cast<unsigned char>(bytes[2])) << 8;
+      const size_t size = static_cast<unsigned char>(bytes[1]) |
+                          static_cast<size_t>(static_cast<unsigned char>(bytes[2])) << 8;
       const std::string_view message = bytes.substr(3, size);
       bytes.remove_prefix(3 + message.size());
       server.Send(method, kind & kRawHeader ? std::string(message) : Seal(method, message));
@@ -139,7 +163,8 @@ void Run(std::string_view bytes) {
 template <class Request>
 std::string Call(Method method, const Request& request) {
   const std::string message = request.SerializeAsString();
-  return std::string{static_cast<char>(method), static_cast<char>(message.size() & 255), static_cast<char>(message.size() >> 8)} +
+  return std::string{static_cast<char>(method), static_cast<char>(message.size() & 255),
+                     static_cast<char>(message.size() >> 8)} +
          message;
 }
 
@@ -148,7 +173,8 @@ void AddIds(uint32_t table, const std::vector<uint64_t>& ids, Request* request) 
   Segment& segment = *request->add_segments();
   segment.set_table(table);
   segment.set_count(ids.size());
-  request->mutable_ids()->append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof ids[0]);
+  request->mutable_ids()->append(reinterpret_cast<const char*>(ids.data()),
+                                 ids.size() * sizeof ids[0]);
 }
 
 std::vector<std::string> Seeds() {
@@ -217,10 +243,12 @@ std::vector<std::string> Seeds() {
   push_pooled.set_gradients(std::string(24, '\x3e'));
   const std::string pushes = Call(PUSH, push) + Call(PUSH, push) + Call(PUSH, narrow);
   const std::string step = pushes + Call(GRADIENT_NORM, norm) + Call(COMMIT, commit);
-  return {Call(PULL, pull) + step + Call(HASH, HashRequest()) + Call(PULL, changed) + Call(PULL, delta),
-          Call(ASSIGN, assign) + Call(READ, read) + Call(CREATE_TABLES, create) + Call(TAKE_TRACE, TakeTraceRequest()),
-          Call(COMMIT, commit) + Call(PUSH, push) + Call(STATISTICS, StatisticsRequest()),
-          Call(PULL_POOLED, pool) + Call(PUSH_POOLED, push_pooled) + Call(COMMIT, commit)};
+  return {
+      Call(PULL, pull) + step + Call(HASH, HashRequest()) + Call(PULL, changed) + Call(PULL, delta),
+      Call(ASSIGN, assign) + Call(READ, read) + Call(CREATE_TABLES, create) +
+          Call(TAKE_TRACE, TakeTraceRequest()),
+      Call(COMMIT, commit) + Call(PUSH, push) + Call(STATISTICS, StatisticsRequest()),
+      Call(PULL_POOLED, pool) + Call(PUSH_POOLED, push_pooled) + Call(COMMIT, commit)};
 }
 
 // Repeats one field `count` times.
@@ -247,7 +275,8 @@ void SendHostileCalls() {
       server.Send(method, Seal(method, many));
     }
     server.Send(method, Seal(method, Repeat(std::string("\x78\0", 2), kMany)));
-    server.Send(method, Seal(method, std::string("\xf2\x01\x80\x80\x80\x02", 6) + std::string(4 << 20, 'x')));  // one unknown field
+    server.Send(method, Seal(method, std::string("\xf2\x01\x80\x80\x80\x02", 6) +
+                                         std::string(4 << 20, 'x')));  // one unknown field
   }
   // Rates inside a push's commit.
   PushRequest push;

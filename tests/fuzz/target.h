@@ -33,6 +33,8 @@ Target RowFile();
 // The header of a safetensors file.
 Target TensorHeader();
 
-inline std::vector<Target> AllTargets() { return {MessageFields(), IdsAndRows(), ServiceCalls(), RowFile(), TensorHeader()}; }
+inline std::vector<Target> AllTargets() {
+  return {MessageFields(), IdsAndRows(), ServiceCalls(), RowFile(), TensorHeader()};
+}
 
 }  // namespace tandem::fuzz

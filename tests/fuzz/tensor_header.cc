@@ -13,8 +13,9 @@ void Run(std::string_view bytes) {
   uint32_t data_bytes = 0;
   if (bytes.size() < sizeof data_bytes) return;
   std::memcpy(&data_bytes, bytes.data(), sizeof data_bytes);
-  const auto header =
-      Within(bytes.size(), kOtherFactor, [&] { return checkpoint::ParseHeader(bytes.substr(sizeof data_bytes), data_bytes); });
+  const auto header = Within(bytes.size(), kOtherFactor, [&] {
+    return checkpoint::ParseHeader(bytes.substr(sizeof data_bytes), data_bytes);
+  });
   if (!header.ok()) return;
   uint64_t end = 0;
   for (const checkpoint::TensorEntry& tensor : header->tensors) {
@@ -32,13 +33,14 @@ void Run(std::string_view bytes) {
 
 std::vector<std::string> Seeds() {
   checkpoint::SafetensorsHeader header;
-  header.tensors = {{"layer.weight", DType::F32, {2, 3}, 0, 24}, {"layer \"b\"", DType::BF16, {4}, 24, 32}};
+  header.tensors = {{"layer.weight", DType::F32, {2, 3}, 0, 24},
+                    {"layer \"b\"", DType::BF16, {4}, 24, 32}};
   header.tensors.push_back({"", DType::I64, {}, 32, 40});
   header.metadata = {{"format", "pt"}, {"caf\xc3\xa9", "\n\t\\"}};
   const char* const escapes =
       R"({"a":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},"__metadata__":{"k":"\u00e9\ud83d\ude00"}})";
-  return {std::string("\x28\0\0\0", 4) + checkpoint::PrintHeader(header), std::string(4, '\0') + "{}",
-          std::string("\x04\0\0\0", 4) + escapes};
+  return {std::string("\x28\0\0\0", 4) + checkpoint::PrintHeader(header),
+          std::string(4, '\0') + "{}", std::string("\x04\0\0\0", 4) + escapes};
 }
 
 }  // namespace

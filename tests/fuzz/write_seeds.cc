@@ -14,7 +14,8 @@ int main(int argc, char** argv) {
     const std::filesystem::path folder = std::filesystem::path(argv[1]) / target.name;
     std::filesystem::create_directories(folder);
     int number = 0;
-    for (const std::string& seed : target.seeds()) std::ofstream(folder / std::to_string(number++), std::ios::binary) << seed;
+    for (const std::string& seed : target.seeds())
+      std::ofstream(folder / std::to_string(number++), std::ios::binary) << seed;
   }
   return 0;
 }

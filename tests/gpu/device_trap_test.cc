@@ -1,9 +1,8 @@
 // A kernel with impossible arguments traps, which ends all work of the process on the device. So
 // the kernel runs in a process of its own.
-#include <gtest/gtest.h>
-
 #include <cstdio>
 #include <cstdlib>
+#include <gtest/gtest.h>
 
 #include "kernels/cuda/kernels.h"
 #include "tests/kernels/cuda/device_arrays.h"
@@ -18,7 +17,8 @@ namespace {
   Stream stream(&pool, kCudaDevice);
   Array<int64_t> index({1});
   index[0] = 9;
-  const OnDevice<float> table(Poisoned<float>({4, 8}), stream), output(Poisoned<float>({1, 8}), stream);
+  const OnDevice<float> table(Poisoned<float>({4, 8}), stream),
+      output(Poisoned<float>({1, 8}), stream);
   const OnDevice<int64_t> rows(index, stream);
   cuda::GatherRows(output, table, rows, stream);
   const absl::Status first = stream.Wait();

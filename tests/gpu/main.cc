@@ -1,14 +1,14 @@
 // Runs the tests if a flag of GoogleTest asks for them, else `tandem`. One program holds the
 // kernels of both.
 #include <gtest/gtest.h>
-
 #include <string_view>
 
 #include "trainer/bench/commands.h"
 #include "trainer/cli/command_line.h"
 
 int main(int argc, char** argv) {
-  if (argc < 2 || !std::string_view(argv[1]).starts_with("--gtest_")) return tandem::cli::RunCommandLine(argc, argv, {tandem::bench::AddBenchCommands});
+  if (argc < 2 || !std::string_view(argv[1]).starts_with("--gtest_"))
+    return tandem::cli::RunCommandLine(argc, argv, {tandem::bench::AddBenchCommands});
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -2,13 +2,12 @@
 // (NCCL_HOSTID).
 // Such ranks talk through sockets: the test shows calls, order and values, but no speed. Each rank
 // is this program again, configured by its environment.
+#include <csignal>
+#include <cstdlib>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <csignal>
-#include <cstdlib>
 
 #include "kernels/memory/cuda_runtime_calls.h"
 #include "tests/conformance/file_store.h"
@@ -20,10 +19,12 @@ extern char** environ;
 namespace tandem::comm {
 namespace {
 
-constexpr char kRank[] = "TANDEM_TEST_RANK", kSize[] = "TANDEM_TEST_RANKS", kStore[] = "TANDEM_TEST_STORE";
+constexpr char kRank[] = "TANDEM_TEST_RANK", kSize[] = "TANDEM_TEST_RANKS",
+               kStore[] = "TANDEM_TEST_STORE";
 constexpr int64_t kLarge = 3'000'001;
 
-Work Exchange(ProcessGroup& group, const ArrayView& out, const ArrayView& in, std::vector<Work>& works) {
+Work Exchange(ProcessGroup& group, const ArrayView& out, const ArrayView& in,
+              std::vector<Work>& works) {
   const int n = group.size(), next = (group.rank() + 1) % n, previous = (group.rank() + n - 1) % n;
   const bool even = group.rank() % 2 == 0;
   works.push_back(even ? group.Send(out, next, {}) : group.Recv(in, previous, {}));
@@ -51,7 +52,9 @@ void CheckCollectives(ProcessGroup& group) {
   EXPECT_EQ(received[0], n - 2);
   std::vector<int64_t> counts(static_cast<size_t>(n), 7);
   Array<int64_t> exchanged(static_cast<size_t>(7 * n), -1);
-  ASSERT_TRUE(group.AllToAllV(DenseView(exchanged.data(), {7 * n}), counts, many, counts, {}).Wait(Soon()).ok());
+  ASSERT_TRUE(group.AllToAllV(DenseView(exchanged.data(), {7 * n}), counts, many, counts, {})
+                  .Wait(Soon())
+                  .ok());
   EXPECT_EQ(exchanged[0], rank);
   ASSERT_TRUE(group.Barrier({}).Wait(Soon()).ok());
 }
@@ -65,10 +68,13 @@ void CheckOrderAfterAStream(ProcessGroup& group) {
   auto buffer = group.Allocate(kLarge * sizeof(float));
   ASSERT_TRUE(buffer.ok()) << buffer.status();
   for (int round = 0; round < 5; ++round) {
-    stream.Fail(cuda::CopyAsync((*buffer)->data(), source.data(), kLarge * sizeof(float), stream.queue()));
-    const Work work = group.AllReduce(ArrayView((*buffer)->data(), DType::F32, {kLarge}), {.stream = &stream});
+    stream.Fail(
+        cuda::CopyAsync((*buffer)->data(), source.data(), kLarge * sizeof(float), stream.queue()));
+    const Work work =
+        group.AllReduce(ArrayView((*buffer)->data(), DType::F32, {kLarge}), {.stream = &stream});
     ASSERT_TRUE(group.Await(work, Soon()).ok());
-    stream.Fail(cuda::CopyAsync(result.data(), (*buffer)->data(), kLarge * sizeof(float), stream.queue()));
+    stream.Fail(
+        cuda::CopyAsync(result.data(), (*buffer)->data(), kLarge * sizeof(float), stream.queue()));
     ASSERT_TRUE(stream.Wait().ok());
     const auto sum = static_cast<float>(group.size() * (group.size() + 1) / 2);
     EXPECT_EQ(std::count(result.begin(), result.end(), sum), kLarge) << "round " << round;
@@ -79,7 +85,11 @@ void CheckOrderAfterAStream(ProcessGroup& group) {
 TEST(NcclOneCardRank, DISABLED_Runs) {
   const int rank = std::atoi(std::getenv(kRank)), size = std::atoi(std::getenv(kSize));
   FileStore store(std::getenv(kStore));
-  auto group = MakeNcclGroup({.store = &store, .name = "world", .rank = rank, .size = size, .device = {DeviceKind::CUDA, 0},
+  auto group = MakeNcclGroup({.store = &store,
+                              .name = "world",
+                              .rank = rank,
+                              .size = size,
+                              .device = {DeviceKind::CUDA, 0},
                               .timeout = absl::Seconds(30)},
                              Soon());
   ASSERT_TRUE(group.ok()) << group.status();
@@ -93,10 +103,12 @@ TEST(NcclOneCardRank, DISABLED_Runs) {
 pid_t Start(int rank, int size, const std::string& store, const std::string& log) {
   std::vector<std::string> variables;  // the first of two equal names counts
   for (const std::string& variable :
-       {absl::StrCat(kRank, "=", rank), absl::StrCat(kSize, "=", size), absl::StrCat(kStore, "=", store),
-        absl::StrCat("NCCL_HOSTID=tandem", rank), std::string("NCCL_SOCKET_IFNAME=lo"), std::string("NCCL_IB_DISABLE=1"),
-        std::string("NCCL_NVLS_ENABLE=0"), std::string("NCCL_MNNVL_ENABLE=0"), std::string("NCCL_MAX_CTAS=1"),
-        std::string("NCCL_RAS_ENABLE=0"), std::string("NCCL_DEBUG=WARN")}) {
+       {absl::StrCat(kRank, "=", rank), absl::StrCat(kSize, "=", size),
+        absl::StrCat(kStore, "=", store), absl::StrCat("NCCL_HOSTID=tandem", rank),
+        std::string("NCCL_SOCKET_IFNAME=lo"), std::string("NCCL_IB_DISABLE=1"),
+        std::string("NCCL_NVLS_ENABLE=0"), std::string("NCCL_MNNVL_ENABLE=0"),
+        std::string("NCCL_MAX_CTAS=1"), std::string("NCCL_RAS_ENABLE=0"),
+        std::string("NCCL_DEBUG=WARN")}) {
     variables.push_back(variable);
   }
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -105,14 +117,16 @@ pid_t Start(int rank, int size, const std::string& store, const std::string& log
   std::vector<char*> environment;
   for (std::string& variable : variables) environment.push_back(variable.data());
   environment.push_back(nullptr);
-  std::string program = "/proc/self/exe", which = "--gtest_filter=NcclOneCardRank.*", all = "--gtest_also_run_disabled_tests";
+  std::string program = "/proc/self/exe", which = "--gtest_filter=NcclOneCardRank.*",
+              all = "--gtest_also_run_disabled_tests";
   char* arguments[] = {program.data(), which.data(), all.data(), nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
   pid_t child = -1;
-  EXPECT_EQ(posix_spawn(&child, program.c_str(), &actions, nullptr, arguments, environment.data()), 0);
+  EXPECT_EQ(posix_spawn(&child, program.c_str(), &actions, nullptr, arguments, environment.data()),
+            0);
   posix_spawn_file_actions_destroy(&actions);
   return child;
 }
@@ -144,12 +158,14 @@ TEST_P(NcclOneCardTest, RanksOfOneCardComputeTheClosedForms) {
   const FileStore store;
   std::vector<pid_t> ranks;
   const auto log = [&](int rank) { return absl::StrCat(store.directory(), "/log", rank); };
-  for (int rank = 0; rank < size; ++rank) ranks.push_back(Start(rank, size, store.directory(), log(rank)));
+  for (int rank = 0; rank < size; ++rank)
+    ranks.push_back(Start(rank, size, store.directory(), log(rank)));
   EXPECT_TRUE(AllEndWell(ranks, absl::Now() + absl::Seconds(30)));
   if (!HasFailure()) return;
   for (int rank = 0; rank < size; ++rank) {
     std::ifstream text(log(rank));
-    ADD_FAILURE() << "rank " << rank << ":\n" << std::string(std::istreambuf_iterator<char>(text), {});
+    ADD_FAILURE() << "rank " << rank << ":\n"
+                  << std::string(std::istreambuf_iterator<char>(text), {});
   }
 }
 

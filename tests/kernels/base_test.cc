@@ -1,11 +1,10 @@
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <gtest/gtest.h>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -14,15 +13,15 @@
 #include <vector>
 
 #include "kernels/base/alternate_stack.h"
-#include "kernels/memory/block_cache.h"
-#include "kernels/memory/buffer.h"
 #include "kernels/base/crc32c.h"
-#include "kernels/memory/growing_memory.h"
-#include "kernels/memory/large_memory.h"
 #include "kernels/base/out_of_memory.h"
 #include "kernels/base/params_hash.h"
 #include "kernels/base/random.h"
 #include "kernels/base/thread_pool.h"
+#include "kernels/memory/block_cache.h"
+#include "kernels/memory/buffer.h"
+#include "kernels/memory/growing_memory.h"
+#include "kernels/memory/large_memory.h"
 
 namespace tandem {
 namespace {
@@ -31,7 +30,8 @@ namespace {
 TEST(PhiloxTest, MatchesTheKnownAnswersOfRandom123) {
   EXPECT_EQ(PhiloxBlock(0, 0, 0), (Philox4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const uint64_t ones = ~uint64_t{0};
-  EXPECT_EQ(PhiloxBlock(ones, ones, ones), (Philox4{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(PhiloxBlock(ones, ones, ones),
+            (Philox4{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   // Counter 243f6a88 85a308d3 13198a2e 03707344, key a4093822 299f31d0.
   EXPECT_EQ(PhiloxBlock(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88),
             (Philox4{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
@@ -97,7 +97,8 @@ TEST(Crc32cTest, LongInputsAreWhatTheyAreInSmallPieces) {
     for (size_t size : {3071, 3072, 3073, 6143, 6144, 9220, 9990}) {
       uint32_t in_pieces = 0;
       for (size_t done = 0; done < size; done += 13) {
-        in_pieces = Crc32c(in_pieces, bytes.data() + begin + done, std::min<size_t>(13, size - done));
+        in_pieces =
+            Crc32c(in_pieces, bytes.data() + begin + done, std::min<size_t>(13, size - done));
       }
       EXPECT_EQ(Crc32c(0, bytes.data() + begin, size), in_pieces) << begin << " " << size;
     }
@@ -154,7 +155,8 @@ uint64_t SystemBlocksDuring(const Body& body) {
 }
 
 #ifdef TANDEM_SANITIZED
-#define SKIP_UNDER_SANITIZERS() GTEST_SKIP() << "memory comes from the sanitizer, which keeps no idle blocks"
+#define SKIP_UNDER_SANITIZERS() \
+  GTEST_SKIP() << "memory comes from the sanitizer, which keeps no idle blocks"
 #else
 #define SKIP_UNDER_SANITIZERS() static_cast<void>(0)
 #endif
@@ -164,17 +166,22 @@ TEST(BlockCacheTest, FreedMemoryServesTheNextRequestOfUpToHalfItsSize) {
   const size_t size = 12345678;  // nobody else's
   void* first = Buffer::Allocate(size)->data();
   for (size_t next : {size, size - 1000, size / 2 + 1}) {
-    EXPECT_EQ(SystemBlocksDuring([&] { EXPECT_EQ(Buffer::Allocate(next)->data(), first) << next; }), 0u);
+    EXPECT_EQ(SystemBlocksDuring([&] { EXPECT_EQ(Buffer::Allocate(next)->data(), first) << next; }),
+              0u);
   }
-  EXPECT_EQ(SystemBlocksDuring([&] { Buffer::Allocate(size / 4); }), 1u) << "a quarter would waste the rest";
+  EXPECT_EQ(SystemBlocksDuring([&] { Buffer::Allocate(size / 4); }), 1u)
+      << "a quarter would waste the rest";
 }
 
 TEST(LargeMemoryTest, LargeArraysBeginAHugePageAndOthersACacheLine) {
   SKIP_UNDER_SANITIZERS();
-  for (size_t size : {size_t{0}, size_t{1}, size_t{64}, kHugePage / 2 - 1, kHugePage / 2, kHugePage, kHugePage + 1, 3 * kHugePage / 2}) {
+  for (size_t size : {size_t{0}, size_t{1}, size_t{64}, kHugePage / 2 - 1, kHugePage / 2, kHugePage,
+                      kHugePage + 1, 3 * kHugePage / 2}) {
     char* data = static_cast<char*>(AllocateArray(size));
     ASSERT_NE(data, nullptr);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % (size < kHugePage / 2 ? kCacheLine : kHugePage), 0u) << size;
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % (size < kHugePage / 2 ? kCacheLine : kHugePage),
+              0u)
+        << size;
     std::memset(data, 1, size);
     std::free(data);
   }
@@ -195,7 +202,8 @@ TEST(BlockCacheTest, EveryByteOfEverySizeBelongsToOneBufferAlone) {
   for (size_t i = 0; i < held.size(); ++i) {
     if (!held[i]) continue;
     const auto* bytes = static_cast<const unsigned char*>(held[i]->data());
-    for (size_t b = 0; b < held[i]->num_bytes(); ++b) ASSERT_EQ(bytes[b], (i + 1) % 251) << "buffer " << i << ", byte " << b;
+    for (size_t b = 0; b < held[i]->num_bytes(); ++b)
+      ASSERT_EQ(bytes[b], (i + 1) % 251) << "buffer " << i << ", byte " << b;
   }
 }
 
@@ -242,13 +250,16 @@ TEST(BlockCacheTest, IdleMemoryIsBoundedByTwiceWhatWasEverInUse) {
   SKIP_UNDER_SANITIZERS();
   std::thread([] {  // a fresh cache
     for (size_t size : {4u << 20, 1u << 20, 256u << 10}) Buffer::Allocate(size).reset();
-    EXPECT_EQ(SystemBlocksDuring([] { Buffer::Allocate(4 << 20); }), 0u) << "5.25 MiB idle are below twice 4 MiB";
+    EXPECT_EQ(SystemBlocksDuring([] { Buffer::Allocate(4 << 20); }), 0u)
+        << "5.25 MiB idle are below twice 4 MiB";
     std::vector<std::shared_ptr<Buffer>> held;
     for (int i = 0; i < 4; ++i) held.push_back(Buffer::Allocate(1 << 20));
     held.clear();  // 8.25 MiB
     EXPECT_EQ(SystemBlocksDuring([] { Buffer::Allocate(4 << 20); }), 0u);
-    EXPECT_EQ(SystemBlocksDuring([] { Buffer::Allocate(256 << 10); }), 1u) << "the block that rested longest was not freed";
-  }).join();
+    EXPECT_EQ(SystemBlocksDuring([] { Buffer::Allocate(256 << 10); }), 1u)
+        << "the block that rested longest was not freed";
+  })
+      .join();
 }
 
 TEST(ThreadPoolTest, RunsEachTaskOnce) {
@@ -257,7 +268,8 @@ TEST(ThreadPoolTest, RunsEachTaskOnce) {
     for (int64_t num_tasks : {0, 1, 3, 17, 1000}) {
       std::vector<std::atomic<int>> runs(num_tasks);
       pool.ParallelFor(num_tasks, [&](int64_t i) { runs[i].fetch_add(1); });
-      for (int64_t i = 0; i < num_tasks; ++i) ASSERT_EQ(runs[i].load(), 1) << i << " of " << num_tasks;
+      for (int64_t i = 0; i < num_tasks; ++i)
+        ASSERT_EQ(runs[i].load(), 1) << i << " of " << num_tasks;
     }
   }
 }
@@ -317,7 +329,8 @@ TEST(ThreadPoolTest, ManyCallersShareOnePool) {
   std::vector<std::thread> callers;
   for (int c = 0; c < 4; ++c) {
     callers.emplace_back([&] {
-      for (int round = 0; round < 200; ++round) pool.ParallelFor(9, [&](int64_t i) { sum.fetch_add(i); });
+      for (int round = 0; round < 200; ++round)
+        pool.ParallelFor(9, [&](int64_t i) { sum.fetch_add(i); });
     });
   }
   for (std::thread& caller : callers) caller.join();
@@ -328,11 +341,13 @@ TEST(GrowingMemoryTest, KeepsWhatItHoldsAndIsZeroBeyond) {
   GrowingMemory memory;
   EXPECT_EQ(memory.data(), nullptr);
   size_t used = 0;
-  for (const size_t size : {size_t{1}, size_t{5000}, size_t{1} << 20, size_t{9} << 20, size_t{40} << 20}) {
+  for (const size_t size :
+       {size_t{1}, size_t{5000}, size_t{1} << 20, size_t{9} << 20, size_t{40} << 20}) {
     memory.Grow(size);
     ASSERT_GE(memory.capacity(), size);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % kCacheLine, 0u);
-    for (size_t i = 0; i < used; i += 997) ASSERT_EQ(memory.data()[i], static_cast<char>(1 + i % 100)) << i;
+    for (size_t i = 0; i < used; i += 997)
+      ASSERT_EQ(memory.data()[i], static_cast<char>(1 + i % 100)) << i;
     for (size_t i = used; i < size; ++i) ASSERT_EQ(memory.data()[i], 0) << i;
     used = size;
     for (size_t i = 0; i < used; i += 997) memory.data()[i] = static_cast<char>(1 + i % 100);
@@ -343,8 +358,10 @@ TEST(GrowingMemoryTest, KeepsWhatItHoldsAndIsZeroBeyond) {
 }
 
 TEST(OutOfMemoryDeathTest, SaysHowMuchWasWantedAndEndsWithTheCodeOfWhatIsTemporary) {
-  EXPECT_EXIT(OutOfMemory(123456), testing::ExitedWithCode(kExitTemporary), "error: out of memory: 123456 bytes wanted; [0-9]+ MB in use");
-  EXPECT_EXIT(GrowingMemory().Grow(size_t{1} << 62), testing::ExitedWithCode(kExitTemporary), "bytes wanted");
+  EXPECT_EXIT(OutOfMemory(123456), testing::ExitedWithCode(kExitTemporary),
+              "error: out of memory: 123456 bytes wanted; [0-9]+ MB in use");
+  EXPECT_EXIT(GrowingMemory().Grow(size_t{1} << 62), testing::ExitedWithCode(kExitTemporary),
+              "bytes wanted");
 }
 
 std::atomic<const char*> handler_frame = nullptr;
@@ -353,7 +370,8 @@ TEST(AlternateStackTest, HandlersThatAskForItRunBesideTheThreadsOwnStack) {
   std::thread([] {
     EnsureAlternateStack();
     EnsureAlternateStack();
-    struct sigaction action {}, before {};
+    struct sigaction action {
+    }, before{};
     action.sa_handler = [](int) {
       const char here = 0;
       handler_frame = &here;

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <functional>
 
-#include "kernels/memory/storage.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/loss.h"
+#include "kernels/memory/storage.h"
 #include "kernels/optimizer.h"
 #include "kernels/reduce.h"
 #include "tests/kernels/bf16_arrays.h"
@@ -26,14 +26,17 @@ Array<float> Widened(const Array<BFloat16>& x) { return Converted<float>(Exact(x
 
 // Expects every element within `relative` of its size plus `absolute` of the wanted element.
 template <class T>
-void ExpectWithin(const Array<T>& found, const Array<double>& wanted, double relative, double absolute) {
+void ExpectWithin(const Array<T>& found, const Array<double>& wanted, double relative,
+                  double absolute) {
   ASSERT_EQ(found.size(), wanted.size());
   for (int64_t i = 0; i < found.size(); ++i) {
     double value;
-    if constexpr (std::is_same_v<T, BFloat16>) value = ToFloat(found[i]);
-    else value = found[i];
-    ASSERT_LE(std::fabs(value - wanted[i]), relative * std::fabs(wanted[i]) + absolute) << "element " << i << ": " << value
-                                                                                        << ", wanted " << wanted[i];
+    if constexpr (std::is_same_v<T, BFloat16>)
+      value = ToFloat(found[i]);
+    else
+      value = found[i];
+    ASSERT_LE(std::fabs(value - wanted[i]), relative * std::fabs(wanted[i]) + absolute)
+        << "element " << i << ": " << value << ", wanted " << wanted[i];
   }
 }
 
@@ -42,7 +45,9 @@ const Shape kShapes[] = {{0, 5}, {1, 1}, {3, 17}, {17, 64}, {65, 65}, {1300, 33}
 // A pass over arrays of one shape: output(x, y). Runs in f32, f64 and BF16 on the same values.
 struct ElementPass {
   const char* name;
-  std::function<void(const ArrayView& output, const ArrayView& x, const ArrayView& y, Stream& stream)> run;
+  std::function<void(const ArrayView& output, const ArrayView& x, const ArrayView& y,
+                     Stream& stream)>
+      run;
   double math_error;  // absolute error of the f32 instance
 };
 
@@ -52,7 +57,8 @@ class ElementPassTest : public testing::TestWithParam<ElementPass> {};
 
 TEST_P(ElementPassTest, Bf16IsTheF32ResultRoundedOnceAndCloseToF64) {
   for (const Shape& shape : kShapes) {
-    Array<BFloat16> x = RandomHalves(shape, 1, 4), y = RandomHalves(shape, 2), output(shape, BFloat16{0x7fc0});
+    Array<BFloat16> x = RandomHalves(shape, 1, 4), y = RandomHalves(shape, 2),
+                    output(shape, BFloat16{0x7fc0});
     Array<float> x32 = Widened(x), y32 = Widened(y), output32(shape);
     Array<double> x64 = Exact(x), y64 = Exact(y), output64(shape);
     TestStream one(1), three(3);
@@ -70,7 +76,8 @@ TEST_P(ElementPassTest, Bf16IsTheF32ResultRoundedOnceAndCloseToF64) {
 }
 
 TEST_P(ElementPassTest, InstructionSetsAgree) {
-  Array<float> x = RandomArray<float>({19, 67}, 1, 9), y = RandomArray<float>({19, 67}, 2), baseline, output({19, 67});
+  Array<float> x = RandomArray<float>({19, 67}, 1, 9), y = RandomArray<float>({19, 67}, 2),
+               baseline, output({19, 67});
   Array<BFloat16> half_x = Rounded(x), half_y = Rounded(y), half_baseline, half_output({19, 67});
   ForEachInstructionSet([&](InstructionSet set) {
     TestStream stream;
@@ -83,14 +90,18 @@ TEST_P(ElementPassTest, InstructionSetsAgree) {
 }
 
 ElementPass ForwardOf(const char* name, Activation activation) {
-  return {name, [activation](const ArrayView& out, const ArrayView& x, const ArrayView&, Stream& s) {
+  return {name,
+          [activation](const ArrayView& out, const ArrayView& x, const ArrayView&, Stream& s) {
             ActivationForward(out, x, activation, s);
-          }, 4e-6};
+          },
+          4e-6};
 }
 ElementPass BackwardOf(const char* name, Activation activation) {
-  return {name, [activation](const ArrayView& out, const ArrayView& x, const ArrayView& y, Stream& s) {
+  return {name,
+          [activation](const ArrayView& out, const ArrayView& x, const ArrayView& y, Stream& s) {
             ActivationBackward(out, y, x, activation, s);
-          }, 4e-6};
+          },
+          4e-6};
 }
 
 // Adds y's first row as the bias, in y's type.
@@ -107,17 +118,24 @@ INSTANTIATE_TEST_SUITE_P(
     All, ElementPassTest,
     testing::Values(
         ElementPass{"add", Add, 0},
-        ElementPass{"add_scaled", [](const ArrayView& out, const ArrayView& x, const ArrayView& y, Stream& s) {
+        ElementPass{"add_scaled",
+                    [](const ArrayView& out, const ArrayView& x, const ArrayView& y, Stream& s) {
                       Copy(out, x, s);
                       AddScaled(out, y, -2.5, s);
-                    }, 1e-6},
-        ElementPass{"scale", [](const ArrayView& out, const ArrayView& x, const ArrayView&, Stream& s) { Scale(out, x, 0.3, s); },
+                    },
+                    1e-6},
+        ElementPass{"scale",
+                    [](const ArrayView& out, const ArrayView& x, const ArrayView&, Stream& s) {
+                      Scale(out, x, 0.3, s);
+                    },
                     1e-6},
         ElementPass{"multiply", Multiply, 1e-6}, ElementPass{"add_bias", AddFirstRow, 1e-6},
         ElementPass{"dropout", DropSome, 1e-6}, ForwardOf("gelu", Activation::GELU),
-        ForwardOf("gelu_tanh", Activation::GELU_TANH), ForwardOf("relu", Activation::RELU), ForwardOf("silu", Activation::SILU),
-        BackwardOf("gelu_backward", Activation::GELU), BackwardOf("gelu_tanh_backward", Activation::GELU_TANH),
-        BackwardOf("relu_backward", Activation::RELU), BackwardOf("silu_backward", Activation::SILU)),
+        ForwardOf("gelu_tanh", Activation::GELU_TANH), ForwardOf("relu", Activation::RELU),
+        ForwardOf("silu", Activation::SILU), BackwardOf("gelu_backward", Activation::GELU),
+        BackwardOf("gelu_tanh_backward", Activation::GELU_TANH),
+        BackwardOf("relu_backward", Activation::RELU),
+        BackwardOf("silu_backward", Activation::SILU)),
     [](const testing::TestParamInfo<ElementPass>& info) { return std::string(info.param.name); });
 
 TEST(MixedAddTest, AnActivationJoinsTheResidualStreamInF32) {
@@ -143,7 +161,8 @@ TEST(MixedAddTest, BiasOfF32IsAddedToBf16) {
   Array<float> bias = RandomArray<float>({33}, 2);
   ForEachInstructionSet([&](InstructionSet) {
     AddBias(y, x, bias, stream);
-    for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i].bits, ToBFloat16(ToFloat(x[i]) + bias[i % 33]).bits);
+    for (int64_t i = 0; i < x.size(); ++i)
+      ASSERT_EQ(y[i].bits, ToBFloat16(ToFloat(x[i]) + bias[i % 33]).bits);
   });
 }
 
@@ -155,9 +174,10 @@ TEST(Bf16FillTest, WritesTheRoundedValue) {
 }
 
 TEST(Bf16RoundingTest, IsToNearestEvenAndKeepsWhatIsNotANumber) {
-  const uint32_t cases[][2] = {{0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81}, {0x3f807fff, 0x3f80},
-                               {0x7f7fffff, 0x7f80}, {0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0xffffffff, 0xffff},
-                               {0x00008001, 0x0001}, {0x80000000, 0x8000}};
+  const uint32_t cases[][2] = {{0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81},
+                               {0x3f807fff, 0x3f80}, {0x7f7fffff, 0x7f80}, {0xff800000, 0xff80},
+                               {0x7f800001, 0x7fc0}, {0xffffffff, 0xffff}, {0x00008001, 0x0001},
+                               {0x80000000, 0x8000}};
   for (const auto& [bits, wanted] : cases) {
     const float x = std::bit_cast<float>(bits);
     EXPECT_EQ(ToBFloat16(x).bits, wanted) << std::hex << bits;
@@ -165,7 +185,8 @@ TEST(Bf16RoundingTest, IsToNearestEvenAndKeepsWhatIsNotANumber) {
     BFloat16Pair::Of(x, 1.0f).Put(pair[0]);
     BFloat16Pair::Of(1.0f, x).Put(pair[1]);
     BFloat16Pair::Of(x, x).Put(pair[2]);
-    for (const auto& [i, j] : {std::pair{0, 0}, {1, 1}, {2, 0}, {2, 1}}) EXPECT_EQ(pair[i][j].bits, wanted) << std::hex << bits;
+    for (const auto& [i, j] : {std::pair{0, 0}, {1, 1}, {2, 0}, {2, 1}})
+      EXPECT_EQ(pair[i][j].bits, wanted) << std::hex << bits;
     EXPECT_EQ(pair[0][1].bits, 0x3f80) << std::hex << bits;
     EXPECT_EQ(pair[1][0].bits, 0x3f80) << std::hex << bits;
   }
@@ -222,9 +243,11 @@ TEST(Bf16SumTest, ScatteredRowsAreSummedInF32) {
   const int64_t count = 500, columns = 19, num_rows = 37;
   Array<BFloat16> rows = RandomHalves({count, columns}, 1);
   Array<int64_t> index({count});
-  for (int64_t r = 0; r < count; ++r) index[r] = static_cast<int64_t>(RandomBelow({1, 1}, 0, r, num_rows));
+  for (int64_t r = 0; r < count; ++r)
+    index[r] = static_cast<int64_t>(RandomBelow({1, 1}, 0, r, num_rows));
   Array<float> wanted({num_rows, columns});
-  for (int64_t i = 0; i < rows.size(); ++i) wanted[index[i / columns] * columns + i % columns] += ToFloat(rows[i]);
+  for (int64_t i = 0; i < rows.size(); ++i)
+    wanted[index[i / columns] * columns + i % columns] += ToFloat(rows[i]);
   TestStream stream;
   ForEachInstructionSet([&](InstructionSet) {
     Array<float> sums({num_rows, columns}, 7.0f);
@@ -233,12 +256,14 @@ TEST(Bf16SumTest, ScatteredRowsAreSummedInF32) {
   });
   Array<BFloat16> table = RandomHalves({num_rows, columns}, 2), gathered({count, columns});
   GatherRows(gathered, table, index, stream);
-  for (int64_t i = 0; i < rows.size(); ++i) ASSERT_EQ(gathered[i].bits, table[index[i / columns] * columns + i % columns].bits);
+  for (int64_t i = 0; i < rows.size(); ++i)
+    ASSERT_EQ(gathered[i].bits, table[index[i / columns] * columns + i % columns].bits);
 }
 
 Array<int64_t> TargetsOf(Shape shape) {
   Array<int64_t> target({shape[0]});
-  for (int64_t r = 0; r < shape[0]; ++r) target[r] = static_cast<int64_t>(RandomBelow({5, 5}, 0, r, shape[1]));
+  for (int64_t r = 0; r < shape[0]; ++r)
+    target[r] = static_cast<int64_t>(RandomBelow({5, 5}, 0, r, shape[1]));
   return target;
 }
 
@@ -264,10 +289,12 @@ TEST(Bf16CrossEntropyTest, LossIsF32AndGradientsAreRoundedOnce) {
 }
 
 TEST(CrossEntropyCopiesTest, InstructionSetsAgree) {
-  Array<float> x = RandomArray<float>({11, 131}, 1, 10), loss({11}), grad(x.shape), first_loss, first_grad;
+  Array<float> x = RandomArray<float>({11, 131}, 1, 10), loss({11}), grad(x.shape), first_loss,
+               first_grad;
   Array<BFloat16> halves = Rounded(x), half_grad(x.shape), first_half_grad;
   Array<float> half_loss({11}), first_half_loss;
-  Array<float> scores = RandomArray<float>({203}, 2, 12), label({203}), pair_loss({203}), pair_grad({203}), first_pair[2];
+  Array<float> scores = RandomArray<float>({203}, 2, 12), label({203}), pair_loss({203}),
+               pair_grad({203}), first_pair[2];
   for (int64_t i = 0; i < 203; ++i) label[i] = static_cast<float>(i % 2);
   Array<int64_t> target = TargetsOf(x.shape);
   ForEachInstructionSet([&](InstructionSet set) {
@@ -290,7 +317,8 @@ TEST(CrossEntropyCopiesTest, InstructionSetsAgree) {
 
 TEST(SumCopiesTest, InstructionSetsAgree) {
   Array<BFloat16> half = RandomHalves({70, 37}, 1);
-  Array<float> wide = RandomArray<float>({70, 37}, 2), columns({37}), dot({70}), first_columns, first_dot;
+  Array<float> wide = RandomArray<float>({70, 37}, 2), columns({37}), dot({70}), first_columns,
+               first_dot;
   double squares = 0;
   ForEachInstructionSet([&](InstructionSet set) {
     TestStream stream;
@@ -315,7 +343,8 @@ void ExpectCopiesToAgree(const Update& update) {
     Array<float> w = start, m({n}), v({n});
     Array<BFloat16> shadow({n});
     for (uint64_t step = 1; step <= 3; ++step) {
-      update(w.values.data(), m.values.data(), v.values.data(), g.values.data(), n, step, shadow.values.data());
+      update(w.values.data(), m.values.data(), v.values.data(), g.values.data(), n, step,
+             shadow.values.data());
     }
     if (set == InstructionSet::BASELINE) first[0] = w, first[1] = m, first[2] = v;
     ExpectSameBits(w, first[0]);
@@ -326,13 +355,16 @@ void ExpectCopiesToAgree(const Update& update) {
 }
 
 TEST(OptimizerCopiesTest, InstructionSetsAgree) {
-  ExpectCopiesToAgree([](float* w, float* m, float* v, const float* g, int64_t n, uint64_t step, BFloat16* shadow) {
+  ExpectCopiesToAgree([](float* w, float* m, float* v, const float* g, int64_t n, uint64_t step,
+                         BFloat16* shadow) {
     AdamUpdate(w, m, v, g, n, {.learning_rate = 1e-2, .weight_decay = 0.1, .step = step}, shadow);
   });
-  ExpectCopiesToAgree([](float* w, float*, float* v, const float* g, int64_t n, uint64_t, BFloat16* shadow) {
-    AdagradUpdate(w, v, g, n, {.learning_rate = 1e-2, .gradient_scale = 0.3}, shadow);
-  });
-  ExpectCopiesToAgree([](float* w, float*, float*, const float* g, int64_t n, uint64_t, BFloat16* shadow) {
+  ExpectCopiesToAgree(
+      [](float* w, float*, float* v, const float* g, int64_t n, uint64_t, BFloat16* shadow) {
+        AdagradUpdate(w, v, g, n, {.learning_rate = 1e-2, .gradient_scale = 0.3}, shadow);
+      });
+  ExpectCopiesToAgree([](float* w, float*, float*, const float* g, int64_t n, uint64_t,
+                         BFloat16* shadow) {
     SgdUpdate(w, g, n, {.learning_rate = 1e-2, .weight_decay = 0.1, .gradient_scale = 0.3}, shadow);
   });
 }

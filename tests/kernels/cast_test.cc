@@ -28,10 +28,19 @@ TEST(CastTest, RoundsEveryElementToTheNearestForEverySizeAndThreadCount) {
 }
 
 TEST(CastTest, TiesGoToEvenAndSpecialValuesSurvive) {
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity(),
+              nan = std::numeric_limits<float>::quiet_NaN();
   Array<float> x({8});
   // 1 + 2^-8 lies between 1 and 1 + 2^-7; 1 + 3 2^-8 between 1 + 2^-7 and 1 + 2^-6.
-  x.values = {1.00390625f, 1.01171875f, -0.0f, infinity, -infinity, nan, std::numeric_limits<float>::max(), 1e-40f, 0};
+  x.values = {1.00390625f,
+              1.01171875f,
+              -0.0f,
+              infinity,
+              -infinity,
+              nan,
+              std::numeric_limits<float>::max(),
+              1e-40f,
+              0};
   Array<BFloat16> y;
   ForEachInstructionSet([&](InstructionSet set) {
     const Array<BFloat16> found = CastToBf16(x, 1);

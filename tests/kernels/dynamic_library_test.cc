@@ -6,7 +6,8 @@ namespace tandem {
 namespace {
 
 TEST(DynamicLibraryTest, FirstNameThatLoadsIsTaken) {
-  const absl::StatusOr<DynamicLibrary> library = DynamicLibrary::Load({"libtandem_nothing.so", "libm.so.6"});
+  const absl::StatusOr<DynamicLibrary> library =
+      DynamicLibrary::Load({"libtandem_nothing.so", "libm.so.6"});
   ASSERT_TRUE(library.ok()) << library.status().ToString();
   EXPECT_EQ(library->name(), "libm.so.6");
   double (*square_root)(double) = nullptr;
@@ -16,10 +17,13 @@ TEST(DynamicLibraryTest, FirstNameThatLoadsIsTaken) {
 }
 
 TEST(DynamicLibraryTest, MissingLibraryIsNotFoundWithTheReasonOfEachName) {
-  const absl::StatusOr<DynamicLibrary> library = DynamicLibrary::Load({"libtandem_nothing.so.1", "libtandem_nothing.so"});
+  const absl::StatusOr<DynamicLibrary> library =
+      DynamicLibrary::Load({"libtandem_nothing.so.1", "libtandem_nothing.so"});
   ASSERT_EQ(library.status().code(), absl::StatusCode::kNotFound);
   const std::string message(library.status().message());
-  EXPECT_NE(message.find("could not load libtandem_nothing.so.1 (libtandem_nothing.so.1: "), std::string::npos) << message;
+  EXPECT_NE(message.find("could not load libtandem_nothing.so.1 (libtandem_nothing.so.1: "),
+            std::string::npos)
+      << message;
   EXPECT_NE(message.find("; libtandem_nothing.so: "), std::string::npos) << message;
   EXPECT_NE(message.find("LD_LIBRARY_PATH"), std::string::npos) << message;
 }
@@ -30,7 +34,8 @@ TEST(DynamicLibraryTest, MissingFunctionIsNotFoundAndNamed) {
   void (*function)() = nullptr;
   const absl::Status found = library->Find("tandem_nothing", function);
   EXPECT_EQ(found.code(), absl::StatusCode::kNotFound);
-  EXPECT_NE(found.ToString().find("libm.so.6 has no function tandem_nothing"), std::string::npos) << found.ToString();
+  EXPECT_NE(found.ToString().find("libm.so.6 has no function tandem_nothing"), std::string::npos)
+      << found.ToString();
   EXPECT_EQ(function, nullptr);
 }
 

@@ -14,19 +14,23 @@ namespace {
 const int64_t kSizes[] = {0, 1, 3, 17, 64, 65, 40000};
 
 TEST(MathTest, F32FunctionsStayWithinTheirStatedErrors) {
-  double worst_exp = 0, worst_log = 0, worst_log2 = 0, worst_sigmoid = 0, worst_normal = 0, worst_log1p = 0;
+  double worst_exp = 0, worst_log = 0, worst_log2 = 0, worst_sigmoid = 0, worst_normal = 0,
+         worst_log1p = 0;
   for (int i = -86000; i <= 88000; ++i) {
     const float x = static_cast<float>(i) * 1e-3f;
     worst_exp = std::max(worst_exp, std::fabs(Exp(x) / std::exp(static_cast<double>(x)) - 1));
-    worst_sigmoid = std::max(worst_sigmoid, std::fabs(Sigmoid(x) - Sigmoid(static_cast<double>(x))));
+    worst_sigmoid =
+        std::max(worst_sigmoid, std::fabs(Sigmoid(x) - Sigmoid(static_cast<double>(x))));
     if (std::fabs(x) < 12) {
-      worst_normal = std::max(worst_normal, std::fabs(NormalAt(x).below - NormalAt(static_cast<double>(x)).below));
+      worst_normal = std::max(
+          worst_normal, std::fabs(NormalAt(x).below - NormalAt(static_cast<double>(x)).below));
     }
     const float positive = std::exp(x);
     const double log = std::log(static_cast<double>(positive));
     worst_log = std::max(worst_log, std::fabs(Log(positive) - log) / std::max(1.0, std::fabs(log)));
     const double log2 = std::log2(static_cast<double>(positive));
-    worst_log2 = std::max(worst_log2, std::fabs(Log2(positive) - log2) / std::max(1.0, std::fabs(log2)));
+    worst_log2 =
+        std::max(worst_log2, std::fabs(Log2(positive) - log2) / std::max(1.0, std::fabs(log2)));
     const double log1p = std::log1p(static_cast<double>(positive));
     if (positive <= 1) worst_log1p = std::max(worst_log1p, std::fabs(Log1p(positive) / log1p - 1));
   }
@@ -59,7 +63,8 @@ TEST(MathTest, PowersOfTwoStayWithinTheirStatedError) {
 }
 
 TEST(MathTest, SpecialValues) {
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity(),
+              nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(Exp(0.0f), 1.0f);
   EXPECT_EQ(Exp(-infinity), 0.0f);
   EXPECT_EQ(Exp(-1000.0f), 0.0f);
@@ -101,7 +106,8 @@ TEST(VectoriseTest, InstructionSetsAgree) {
   ForEachInstructionSet([&](InstructionSet set) {
     Array<float> y({1003});
     Vectorised([from = x.values.data(), to = y.values.data()] {
-      for (int64_t i = 0; i < 1000; ++i) to[i] = NormalAt(from[i]).below + Sigmoid(from[i]) + Exp(from[i]) + Log1p(Abs(from[i]));
+      for (int64_t i = 0; i < 1000; ++i)
+        to[i] = NormalAt(from[i]).below + Sigmoid(from[i]) + Exp(from[i]) + Log1p(Abs(from[i]));
       to[1000] = LaneSum<float>(1000, [=](int64_t i) { return to[i]; });
       to[1001] = LaneSum<float>(77, [=](int64_t i) { return to[i]; });
       to[1002] = LaneMax<float>(999, to);
@@ -131,7 +137,10 @@ TEST(ElementwiseTest, ArithmeticMatchesTheFormulaInBothTypes) {
         ASSERT_EQ(copy[i], a[i]);
       }
       Add(a, a, a, stream);  // in place
-      ExpectSameBits(a, [&] { Scale(copy, copy, 2, stream); return copy; }());
+      ExpectSameBits(a, [&] {
+        Scale(copy, copy, 2, stream);
+        return copy;
+      }());
     }
   };
   check(float{});
@@ -169,7 +178,8 @@ TEST(ElementwiseTest, AddWhereEqualAddsInPairsOfOneNumber) {
       for (int64_t c = 0; c < columns; ++c) column_id[c] = c % 9;
       AddWhereEqual(y, x, row_id, column_id, -1e30, stream);
       for (int64_t i = 0; i < x.size(); ++i) {
-        ASSERT_EQ(y[i], row_id[i / columns] == column_id[i % columns] ? x[i] - 1e30f : x[i]) << i << " of " << rows << " by " << columns;
+        ASSERT_EQ(y[i], row_id[i / columns] == column_id[i % columns] ? x[i] - 1e30f : x[i])
+            << i << " of " << rows << " by " << columns;
       }
     }
   }
@@ -180,8 +190,10 @@ class ActivationTest : public testing::TestWithParam<Activation> {};
 TEST_P(ActivationTest, F32MatchesF64) {
   TestStream stream(2);
   for (int64_t n : kSizes) {
-    Array<float> x = RandomArray<float>({n}, 1, 6), y({n}), grad = RandomArray<float>({n}, 2), grad_x({n});
-    Array<double> x64 = Converted<double>(x), y64({n}), grad64 = Converted<double>(grad), grad_x64({n});
+    Array<float> x = RandomArray<float>({n}, 1, 6), y({n}), grad = RandomArray<float>({n}, 2),
+                 grad_x({n});
+    Array<double> x64 = Converted<double>(x), y64({n}), grad64 = Converted<double>(grad),
+                  grad_x64({n});
     ActivationForward(y, x, GetParam(), stream);
     ActivationForward(y64, x64, GetParam(), stream);
     ActivationBackward(grad_x, grad, x, GetParam(), stream);
@@ -193,19 +205,25 @@ TEST_P(ActivationTest, F32MatchesF64) {
 
 TEST_P(ActivationTest, GradientMatchesDifferences) {
   TestStream stream;
-  Array<double> x = RandomArray<double>({41}, 3, 4), weight = RandomArray<double>({41}, 4), grad({41});
+  Array<double> x = RandomArray<double>({41}, 3, 4), weight = RandomArray<double>({41}, 4),
+                grad({41});
   ActivationBackward(grad, weight, x, GetParam(), stream);
-  ExpectNear(grad, NumericGradient(x, weight, [&](Array<double>& y) { ActivationForward(y, x, GetParam(), stream); }), 1e-7);
+  ExpectNear(grad,
+             NumericGradient(
+                 x, weight, [&](Array<double>& y) { ActivationForward(y, x, GetParam(), stream); }),
+             1e-7);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ActivationTest,
-                         testing::Values(Activation::GELU, Activation::GELU_TANH, Activation::RELU, Activation::SILU));
+                         testing::Values(Activation::GELU, Activation::GELU_TANH, Activation::RELU,
+                                         Activation::SILU));
 
 TEST(SwiGluTest, IsSiluOfTheFirstHalfTimesTheSecond) {
   TestStream one, three(3);
   for (const int64_t columns : {1, 3, 17, 64, 65, 300}) {
     constexpr int64_t kRows = 7;
-    Array<float> x = RandomArray<float>({kRows, 2 * columns}, 1, 6), y({kRows, columns}), again = y, silu({kRows, 2 * columns});
+    Array<float> x = RandomArray<float>({kRows, 2 * columns}, 1, 6), y({kRows, columns}), again = y,
+                 silu({kRows, 2 * columns});
     SwiGluForward(y, x, one);
     SwiGluForward(again, x, three);
     ExpectSameBits(y, again);
@@ -216,7 +234,8 @@ TEST(SwiGluTest, IsSiluOfTheFirstHalfTimesTheSecond) {
       for (int64_t c = 0; c < columns; ++c) {
         const int64_t gate = 2 * r * columns + c;
         ASSERT_EQ(y[r * columns + c], silu[gate] * x[gate + columns]) << r << " " << c;
-        ASSERT_NEAR(y64[r * columns + c], x64[gate] / (1 + std::exp(-x64[gate])) * x64[gate + columns], 1e-13);
+        ASSERT_NEAR(y64[r * columns + c],
+                    x64[gate] / (1 + std::exp(-x64[gate])) * x64[gate + columns], 1e-13);
       }
     }
   }
@@ -225,10 +244,14 @@ TEST(SwiGluTest, IsSiluOfTheFirstHalfTimesTheSecond) {
 TEST(SwiGluTest, GradientMatchesDifferencesAndF64) {
   TestStream one, three(3);
   for (const int64_t columns : {1, 3, 17, 64, 65}) {
-    Array<double> x = RandomArray<double>({4, 2 * columns}, 3, 4), weight = RandomArray<double>({4, columns}, 4), grad(x.shape);
+    Array<double> x = RandomArray<double>({4, 2 * columns}, 3, 4),
+                  weight = RandomArray<double>({4, columns}, 4), grad(x.shape);
     SwiGluBackward(grad, weight, x, one);
-    ExpectNear(grad, NumericGradient(x, weight, [&](Array<double>& y) { SwiGluForward(y, x, one); }), 1e-7);
-    Array<float> x32 = Converted<float>(x), weight32 = Converted<float>(weight), found(x.shape), again(x.shape);
+    ExpectNear(grad,
+               NumericGradient(x, weight, [&](Array<double>& y) { SwiGluForward(y, x, one); }),
+               1e-7);
+    Array<float> x32 = Converted<float>(x), weight32 = Converted<float>(weight), found(x.shape),
+                 again(x.shape);
     SwiGluBackward(found, weight32, x32, one);
     SwiGluBackward(again, weight32, x32, three);
     ExpectNear(found, grad, 3e-6);
@@ -239,8 +262,10 @@ TEST(SwiGluTest, GradientMatchesDifferencesAndF64) {
 TEST(SwiGluTest, Bf16IsRoundedOnceInEveryInstructionSet) {
   TestStream stream;
   for (const int64_t columns : {1, 17, 64, 65}) {
-    Array<BFloat16> x = Rounded(RandomArray<float>({5, 2 * columns}, 3, 4)), weight = Rounded(RandomArray<float>({5, columns}, 4));
-    Array<float> x32 = Converted<float>(Exact(x)), weight32 = Converted<float>(Exact(weight)), y32({5, columns}), grad32(x.shape);
+    Array<BFloat16> x = Rounded(RandomArray<float>({5, 2 * columns}, 3, 4)),
+                    weight = Rounded(RandomArray<float>({5, columns}, 4));
+    Array<float> x32 = Converted<float>(Exact(x)), weight32 = Converted<float>(Exact(weight)),
+                 y32({5, columns}), grad32(x.shape);
     SwiGluForward(y32, x32, stream);
     SwiGluBackward(grad32, weight32, x32, stream);
     ForEachInstructionSet([&](InstructionSet) {
@@ -248,7 +273,8 @@ TEST(SwiGluTest, Bf16IsRoundedOnceInEveryInstructionSet) {
       SwiGluForward(y, x, stream);
       SwiGluBackward(grad, weight, x, stream);
       for (int64_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i].bits, ToBFloat16(y32[i]).bits) << i;
-      for (int64_t i = 0; i < grad.size(); ++i) ASSERT_EQ(grad[i].bits, ToBFloat16(grad32[i]).bits) << i;
+      for (int64_t i = 0; i < grad.size(); ++i)
+        ASSERT_EQ(grad[i].bits, ToBFloat16(grad32[i]).bits) << i;
     });
   }
 }
@@ -281,9 +307,13 @@ TEST(DropoutTest, FollowsTheElementNumberingForEveryWidth) {
     const Array<float> x = RandomArray<float>({4, columns}, 1), y = Dropped(x, rows, p);
     for (int64_t r = 0; r < 4; ++r) {
       for (int64_t c = 0; c < columns; ++c) {
-        const uint32_t bits = DropoutBits({11, 12}, 13, static_cast<uint64_t>(rows[r] * columns + c));
+        const uint32_t bits =
+            DropoutBits({11, 12}, 13, static_cast<uint64_t>(rows[r] * columns + c));
         const int64_t i = r * columns + c;
-        ASSERT_EQ(y[i], bits < DropThreshold(p) ? 0.0f : x[i] * static_cast<float>(KeepScale(DropThreshold(p)))) << r << " " << c;
+        ASSERT_EQ(y[i], bits < DropThreshold(p)
+                            ? 0.0f
+                            : x[i] * static_cast<float>(KeepScale(DropThreshold(p))))
+            << r << " " << c;
       }
     }
   }
@@ -294,9 +324,15 @@ TEST(DropoutTest, FollowsTheElementNumberingForEveryWidth) {
 TEST(DropoutTest, SixteenRunsSideBySideHaveTheBitsOfTheirElements) {
   constexpr RandomKey kKey{11, 12};
   constexpr uint64_t kStep = 13;
-  for (const auto& [apart, start] : {std::pair<uint64_t, uint64_t>{200, 0}, {200, 3}, {8, 7}, {204, 1}, {201, 6}, {uint64_t{1} << 35, 2}}) {
+  for (const auto& [apart, start] : {std::pair<uint64_t, uint64_t>{200, 0},
+                                     {200, 3},
+                                     {8, 7},
+                                     {204, 1},
+                                     {201, 6},
+                                     {uint64_t{1} << 35, 2}}) {
     for (int64_t count : {1, 5, 8, 9, 24, 97}) {
-      SCOPED_TRACE(testing::Message() << count << " of runs " << apart << " apart from " << start << " on");
+      SCOPED_TRACE(testing::Message()
+                   << count << " of runs " << apart << " apart from " << start << " on");
       uint64_t first[kLanes];
       for (int l = 0; l < kLanes; ++l) first[l] = start + static_cast<uint64_t>(l) * apart;
       ForEachInstructionSet([&](InstructionSet) {
@@ -311,7 +347,8 @@ TEST(DropoutTest, SixteenRunsSideBySideHaveTheBitsOfTheirElements) {
             ASSERT_LE(words + (end - begin) * kLanes, room.data() + room.size());
             for (int64_t j = begin; j < end; ++j) {
               for (int l = 0; l < kLanes; ++l) {
-                ASSERT_EQ(words[(j - begin) * kLanes + l] >> 16, DropoutBits(kKey, kStep, first[l] + static_cast<uint64_t>(j)))
+                ASSERT_EQ(words[(j - begin) * kLanes + l] >> 16,
+                          DropoutBits(kKey, kStep, first[l] + static_cast<uint64_t>(j)))
                     << j << ", " << l;
               }
             }
@@ -364,8 +401,10 @@ TEST(DropoutTest, CertainDropDies) {
   EXPECT_DEATH(Dropout({x, y, rows, 1.0f, {11, 12}, 13}, stream), "probability < 1");
   EXPECT_DEATH(DropoutBackward({x, y, mask, 1.0f}, stream), "probability < 1");
   EXPECT_DEATH(DropoutBackward({x, y, mask, -0.1f}, stream), "probability < 1");
-  EXPECT_DEATH(Dropout({x, y, ArrayView(rows.values.data(), DType::I64, {2}, {2}), 0.5f, {11, 12}, 13}, stream),
-               "row_index.is_dense");
+  EXPECT_DEATH(
+      Dropout({x, y, ArrayView(rows.values.data(), DType::I64, {2}, {2}), 0.5f, {11, 12}, 13},
+              stream),
+      "row_index.is_dense");
 }
 
 TEST(DropoutTest, MaskHoldsWhatWasKeptAndTheBackwardPassReadsIt) {
@@ -375,13 +414,15 @@ TEST(DropoutTest, MaskHoldsWhatWasKeptAndTheBackwardPassReadsIt) {
     Array<uint64_t> first;
     ForEachInstructionSet([&](InstructionSet set) {
       TestStream stream;
-      Array<float> x({9, columns}, 1.0f), y(x.shape), grad = RandomArray<float>(x.shape, 3), grad_x(x.shape);
+      Array<float> x({9, columns}, 1.0f), y(x.shape), grad = RandomArray<float>(x.shape, 3),
+                                                      grad_x(x.shape);
       Array<uint64_t> mask({9, DropoutMaskWords(columns)});
       Dropout({x, y, rows, p, {11, 12}, 13, mask}, stream);
       DropoutBackward({grad, grad_x, mask, p}, stream);
       for (int64_t i = 0; i < x.size(); ++i) {  // x is 1, so y is the factor
         const int64_t r = i / columns, c = i % columns;
-        ASSERT_EQ(y[i] != 0, (mask[r * DropoutMaskWords(columns) + c / 64] >> (c % 64) & 1) == 1) << r << " " << c;
+        ASSERT_EQ(y[i] != 0, (mask[r * DropoutMaskWords(columns) + c / 64] >> (c % 64) & 1) == 1)
+            << r << " " << c;
         ASSERT_EQ(grad_x[i], grad[i] * y[i]) << r << " " << c;
       }
       if (set == InstructionSet::BASELINE) first = mask;

@@ -11,7 +11,8 @@ namespace tandem::kernels {
 // Calls body(set), the baseline first.
 template <class Body>
 void ForEachInstructionSet(const Body& body) {
-  for (InstructionSet set : {InstructionSet::BASELINE, InstructionSet::AVX2, InstructionSet::AVX512}) {
+  for (InstructionSet set :
+       {InstructionSet::BASELINE, InstructionSet::AVX2, InstructionSet::AVX512}) {
     if (set > WidestInstructionSet()) break;
     SCOPED_TRACE(testing::Message() << "instruction set " << static_cast<int>(set));
     InstructionSetLimit limit(set);

@@ -13,7 +13,8 @@ namespace {
 struct Size {
   int64_t rows, dim, classes;
 };
-const Size kSizes[] = {{0, 3, 5}, {1, 1, 1}, {3, 17, 2}, {17, 64, 65}, {65, 33, 513}, {130, 20, 1100}, {1100, 16, 70}, {1100, 130, 600}};
+const Size kSizes[] = {{0, 3, 5},     {1, 1, 1},       {3, 17, 2},     {17, 64, 65},
+                       {65, 33, 513}, {130, 20, 1100}, {1100, 16, 70}, {1100, 130, 600}};
 
 template <class Sum, class Hidden>
 struct Result {
@@ -38,9 +39,11 @@ struct Problem {
 };
 
 Problem<float> RandomProblem(const Size& s, bool table) {
-  Problem<float> p{RandomArray<float>({s.rows, s.dim}, 1), RandomArray<float>(table ? Shape{s.classes, s.dim} : Shape{s.dim, s.classes}, 2),
+  Problem<float> p{RandomArray<float>({s.rows, s.dim}, 1),
+                   RandomArray<float>(table ? Shape{s.classes, s.dim} : Shape{s.dim, s.classes}, 2),
                    table, Array<int64_t>({s.rows})};
-  for (int64_t r = 0; r < s.rows; ++r) p.target[r] = static_cast<int64_t>(RandomBelow({3, 4}, 0, static_cast<uint64_t>(r), s.classes));
+  for (int64_t r = 0; r < s.rows; ++r)
+    p.target[r] = static_cast<int64_t>(RandomBelow({3, 4}, 0, static_cast<uint64_t>(r), s.classes));
   return p;
 }
 
@@ -54,10 +57,14 @@ constexpr Wanted kAll{true, true, true}, kNone{false, false, false};
 template <class Sum, class Hidden, class T>
 Result<Sum, Hidden> Solve(Problem<T> p, Array<Sum> bias, const Wanted& wanted, int num_threads) {
   TestStream stream(num_threads);
-  Result<Sum, Hidden> result{Array<Sum>(p.target.shape), Array<Hidden>(p.hidden.shape), Array<Sum>(p.weight.shape),
-                             Array<Sum>(bias.shape)};
-  LinearCrossEntropyArgs args{.hidden = p.hidden, .weight = p.weight, .weight_is_table = p.table, .bias = bias,
-                              .target = p.target, .loss = result.loss};
+  Result<Sum, Hidden> result{Array<Sum>(p.target.shape), Array<Hidden>(p.hidden.shape),
+                             Array<Sum>(p.weight.shape), Array<Sum>(bias.shape)};
+  LinearCrossEntropyArgs args{.hidden = p.hidden,
+                              .weight = p.weight,
+                              .weight_is_table = p.table,
+                              .bias = bias,
+                              .target = p.target,
+                              .loss = result.loss};
   if (wanted.hidden) args.grad_hidden = result.grad_hidden;
   if (wanted.weight) args.grad_weight = result.grad_weight;
   if (wanted.bias) args.grad_bias = result.grad_bias;
@@ -74,10 +81,12 @@ class LinearCrossEntropyTest : public testing::TestWithParam<bool> {};  // the w
 
 TEST_P(LinearCrossEntropyTest, F32MatchesF64ForEverySizeAndThreadCount) {
   for (const Size& s : kSizes) {
-    SCOPED_TRACE(testing::Message() << s.rows << " rows, dim " << s.dim << ", " << s.classes << " classes");
+    SCOPED_TRACE(testing::Message()
+                 << s.rows << " rows, dim " << s.dim << ", " << s.classes << " classes");
     const Problem<float> p = RandomProblem(s, GetParam());
     const Array<float> bias = RandomArray<float>({s.classes}, 5);
-    const auto wanted = Solve<double, double>(Wide(p, Converted<double, float>), Converted<double>(bias), kAll, 1);
+    const auto wanted =
+        Solve<double, double>(Wide(p, Converted<double, float>), Converted<double>(bias), kAll, 1);
     const auto one = Solve<float, float>(p, bias, kAll, 1);
     ExpectNear(one.loss, wanted.loss, 3e-6);
     ExpectNear(one.grad_hidden, wanted.grad_hidden, 3e-6);
@@ -102,7 +111,8 @@ TEST_P(LinearCrossEntropyTest, F32MatchesF64ForEverySizeAndThreadCount) {
 // absolute values. Typically they are off by 2^-8 of its root mean square.
 TEST_P(LinearCrossEntropyTest, Bf16MatchesF64WithinTheRoundingOfTheLogitsGradients) {
   for (const Size& s : kSizes) {
-    SCOPED_TRACE(testing::Message() << s.rows << " rows, dim " << s.dim << ", " << s.classes << " classes");
+    SCOPED_TRACE(testing::Message()
+                 << s.rows << " rows, dim " << s.dim << ", " << s.classes << " classes");
     const Problem<float> f32 = RandomProblem(s, GetParam());
     const Problem<BFloat16> p{Rounded(f32.hidden), Rounded(f32.weight), f32.table, f32.target};
     const Array<float> bias = RandomArray<float>({s.classes}, 5);
@@ -113,11 +123,14 @@ TEST_P(LinearCrossEntropyTest, Bf16MatchesF64WithinTheRoundingOfTheLogitsGradien
     // most rows.
     const double rounding = 0x1p-8;
     ExpectNear(Exact(one.grad_hidden), wanted.grad_hidden, 2 * rounding + rounding);
-    const double column_tolerance = rounding * std::max<double>(1, static_cast<double>(s.rows) * 2 / static_cast<double>(s.classes));
+    const double column_tolerance =
+        rounding *
+        std::max<double>(1, static_cast<double>(s.rows) * 2 / static_cast<double>(s.classes));
     ExpectNear(one.grad_weight, wanted.grad_weight, column_tolerance);
     ExpectNear(one.grad_bias, wanted.grad_bias, column_tolerance);
     ExpectSameResults(one, Solve<float, BFloat16>(p, bias, kAll, 3));
-    ForEachInstructionSet([&](InstructionSet) { ExpectSameResults(one, Solve<float, BFloat16>(p, bias, kAll, 1)); });
+    ForEachInstructionSet(
+        [&](InstructionSet) { ExpectSameResults(one, Solve<float, BFloat16>(p, bias, kAll, 1)); });
     ExpectSameBits(one.grad_hidden, Rounded(Solve<float, float>(p, bias, kAll, 1).grad_hidden));
   }
 }
@@ -128,9 +141,11 @@ TEST_P(LinearCrossEntropyTest, SomeGradientsAloneEqualThoseOfAll) {
     const Problem<float> p = RandomProblem(s, GetParam());
     const Problem<BFloat16> halves{Rounded(p.hidden), Rounded(p.weight), p.table, p.target};
     const Array<float> bias = RandomArray<float>({s.classes}, 5);
-    for (const Wanted& some : {kNone, Wanted{false, false, true}, Wanted{false, true, false}, Wanted{true, false, false},
-                               Wanted{false, true, true}, Wanted{true, false, true}}) {
-      SCOPED_TRACE(testing::Message() << s.rows << " rows, " << some.hidden << some.weight << some.bias);
+    for (const Wanted& some :
+         {kNone, Wanted{false, false, true}, Wanted{false, true, false}, Wanted{true, false, false},
+          Wanted{false, true, true}, Wanted{true, false, true}}) {
+      SCOPED_TRACE(testing::Message()
+                   << s.rows << " rows, " << some.hidden << some.weight << some.bias);
       const auto check = [&](const auto& all, const auto& found) {
         auto left = all;
         if (!some.hidden) left.grad_hidden = decltype(left.grad_hidden)(p.hidden.shape);
@@ -139,7 +154,8 @@ TEST_P(LinearCrossEntropyTest, SomeGradientsAloneEqualThoseOfAll) {
         ExpectSameResults(found, left);
       };
       check(Solve<float, float>(p, bias, kAll, 1), Solve<float, float>(p, bias, some, 1));
-      check(Solve<float, BFloat16>(halves, bias, kAll, 1), Solve<float, BFloat16>(halves, bias, some, 1));
+      check(Solve<float, BFloat16>(halves, bias, kAll, 1),
+            Solve<float, BFloat16>(halves, bias, some, 1));
     }
   }
 }
@@ -148,7 +164,9 @@ TEST_P(LinearCrossEntropyTest, GradientsMatchDifferences) {
   Problem<double> p = Wide(RandomProblem({5, 3, 4}, GetParam()), Converted<double, float>);
   Array<double> bias = RandomArray<double>({4}, 5), ones({5}, 1.0);
   const auto found = Solve<double, double>(p, bias, kAll, 1);
-  const auto losses = [&](Array<double>& loss) { loss = Solve<double, double>(p, bias, kNone, 1).loss; };
+  const auto losses = [&](Array<double>& loss) {
+    loss = Solve<double, double>(p, bias, kNone, 1).loss;
+  };
   ExpectNear(found.grad_hidden, NumericGradient(p.hidden, ones, losses), 1e-8);
   ExpectNear(found.grad_weight, NumericGradient(p.weight, ones, losses), 1e-8);
   ExpectNear(found.grad_bias, NumericGradient(bias, ones, losses), 1e-8);
@@ -164,7 +182,8 @@ TEST(LinearCrossEntropyLossTest, WithoutBiasEqualsTheTwoSteps) {
   Gemm({.a = q.hidden, .b = q.weight, .c = logits}, stream);
   CrossEntropy({.logits = logits, .target = q.target, .loss = loss, .grad = {}}, stream);
   Array<float> found({40});
-  LinearCrossEntropy({.hidden = q.hidden, .weight = q.weight, .target = q.target, .loss = found}, stream);
+  LinearCrossEntropy({.hidden = q.hidden, .weight = q.weight, .target = q.target, .loss = found},
+                     stream);
   ExpectNear(found, loss, 2e-6);
 }
 
@@ -185,8 +204,10 @@ TEST(LinearCrossEntropyLossTest, TargetOutsideTheClassesDies) {
   p.target[1] = 4;
   Array<float> loss({3});
   TestStream stream;
-  EXPECT_DEATH(LinearCrossEntropy({.hidden = p.hidden, .weight = p.weight, .target = p.target, .loss = loss}, stream),
-               "target 4 of row 1, classes 4");
+  EXPECT_DEATH(
+      LinearCrossEntropy({.hidden = p.hidden, .weight = p.weight, .target = p.target, .loss = loss},
+                         stream),
+      "target 4 of row 1, classes 4");
 }
 
 }  // namespace

@@ -10,8 +10,10 @@ namespace {
 template <class T>
 Array<T> Operand(Shape shape) {
   const Array<float> x = RandomArray<float>(shape, 1);
-  if constexpr (std::is_same_v<T, BFloat16>) return Rounded(x);
-  else return x;
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return Rounded(x);
+  else
+    return x;
 }
 
 // Leaves guard elements behind the end: elements that a copy does not write keep this value.
@@ -31,7 +33,8 @@ Array<T> PanelsByDefinition(const StoredMatrix<T>& b, int64_t panel, int64_t dep
     for (int64_t c = 0; c < kPanelColumns; ++c) {
       const int64_t column = panel * kPanelColumns + c;
       const int64_t place = b.transposed ? column * b.stride + d : d * b.stride + column;
-      panels[(d / kPerWord * kPanelColumns + c) * kPerWord + d % kPerWord] = d < b.k && column < b.n ? b.data[place] : T{};
+      panels[(d / kPerWord * kPanelColumns + c) * kPerWord + d % kPerWord] =
+          d < b.k && column < b.n ? b.data[place] : T{};
     }
   }
   return panels;
@@ -39,13 +42,15 @@ Array<T> PanelsByDefinition(const StoredMatrix<T>& b, int64_t panel, int64_t dep
 
 template <class T>
 void CheckPanels() {
-  for (const auto& [k, n] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {64, 64}, {65, 130}, {33, 63}, {96, 65}}) {
+  for (const auto& [k, n] :
+       {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {64, 64}, {65, 130}, {33, 63}, {96, 65}}) {
     for (const bool transposed : {false, true}) {
       const Array<T> stored = Operand<T>(transposed ? Shape{n, k} : Shape{k, n});
       const StoredMatrix<T> b{stored.values.data(), k, n, transposed ? k : n, transposed};
       const int64_t depth = RoundUp(k, kPanelDepth<T>) + kPanelDepth<T>;  // and a step of zeros
       for (int64_t panel = 0; panel * kPanelColumns < n; ++panel) {
-        SCOPED_TRACE(testing::Message() << k << " x " << n << (transposed ? " transposed" : "") << ", panel " << panel);
+        SCOPED_TRACE(testing::Message() << k << " x " << n << (transposed ? " transposed" : "")
+                                        << ", panel " << panel);
         const Array<T> wanted = PanelsByDefinition(b, panel, depth);
         ForEachInstructionSet([&](InstructionSet) {
           Array<T> found = Unwritten<T>(depth * kPanelColumns);
@@ -68,12 +73,15 @@ void CheckRows() {
   const int64_t stride = 150;
   for (const int64_t k : {1, 15, 16, 33, 70}) {
     const Array<T> a = Operand<T>({k, stride});
-    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {0, 16}, {3, 33}, {20, 130}, {149, 1}}) {
-      SCOPED_TRACE(testing::Message() << k << " deep, rows from " << first << ", " << count << " of them");
+    for (const auto& [first, count] :
+         {std::pair<int64_t, int64_t>{0, 1}, {0, 16}, {3, 33}, {20, 130}, {149, 1}}) {
+      SCOPED_TRACE(testing::Message()
+                   << k << " deep, rows from " << first << ", " << count << " of them");
       const int64_t depth = RoundUp(k, kPanelDepth<T>) + kPanelDepth<T>;
       Array<T> wanted = Unwritten<T>(count * depth);
       for (int64_t i = 0; i < count; ++i) {
-        for (int64_t d = 0; d < depth; ++d) wanted[i * depth + d] = d < k ? a[d * stride + first + i] : T{};
+        for (int64_t d = 0; d < depth; ++d)
+          wanted[i * depth + d] = d < k ? a[d * stride + first + i] : T{};
       }
       ForEachInstructionSet([&, first = first, count = count](InstructionSet) {
         Array<T> found = Unwritten<T>(count * depth);

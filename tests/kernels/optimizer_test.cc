@@ -36,15 +36,16 @@ TEST(AdamTest, FollowsThePaperOverManySteps) {
     const double t = static_cast<double>(step), scaled = 2 * g;
     first = 0.9 * first + 0.1 * scaled;
     second = 0.999 * second + 0.001 * scaled * scaled;
-    want = want * (1 - 0.01 * 0.1) -
-           0.01 * (first / (1 - std::pow(0.9, t))) / (std::sqrt(second / (1 - std::pow(0.999, t))) + 1e-8);
+    want = want * (1 - 0.01 * 0.1) - 0.01 * (first / (1 - std::pow(0.9, t))) /
+                                         (std::sqrt(second / (1 - std::pow(0.999, t))) + 1e-8);
     ASSERT_NEAR(w[0], want, 1e-12) << step;
     ASSERT_NEAR(w32[0], want, 1e-5) << step;
   }
 }
 
 TEST(AmsgradTest, RatesNeverGrowAgain) {
-  double w[1] = {1}, m[1] = {0}, v[1] = {0}, v_max[1] = {0}, want = 1, first = 0, second = 0, largest = 0;
+  double w[1] = {1}, m[1] = {0}, v[1] = {0}, v_max[1] = {0}, want = 1, first = 0, second = 0,
+         largest = 0;
   for (uint64_t step = 1; step <= 50; ++step) {
     const double g = step == 2 ? 10 : 0.1;
     AdamArgs args;
@@ -54,7 +55,8 @@ TEST(AmsgradTest, RatesNeverGrowAgain) {
     first = 0.9 * first + 0.1 * 2 * g;
     second = 0.9 * second + 0.1 * 4 * g * g;
     largest = std::max(largest, second);
-    want -= 0.01 * (first / (1 - std::pow(0.9, t))) / (std::sqrt(largest / (1 - std::pow(0.9, t))) + 1e-8);
+    want -= 0.01 * (first / (1 - std::pow(0.9, t))) /
+            (std::sqrt(largest / (1 - std::pow(0.9, t))) + 1e-8);
     ASSERT_NEAR(w[0], want, 1e-12) << step;
   }
   EXPECT_GT(v_max[0], 10 * v[0]);

@@ -2,10 +2,9 @@
 // first difference.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
+#include <gtest/gtest.h>
 #include <vector>
 
 #include "kernels/base/array_view.h"
@@ -20,7 +19,8 @@ struct Array {
   Shape shape = {0};
 
   Array() = default;
-  explicit Array(Shape shape, T value = T(0)) : values(shape.num_elements() + 1, value), shape(shape) {}
+  explicit Array(Shape shape, T value = T(0))
+      : values(shape.num_elements() + 1, value), shape(shape) {}
   ArrayView view() { return DenseView(values.data(), shape); }
   operator ArrayView() { return view(); }
   int64_t size() const { return shape.num_elements(); }
@@ -56,7 +56,8 @@ void ExpectNear(const Array<A>& found, const Array<B>& wanted, double tolerance)
   ASSERT_EQ(found.size(), wanted.size());
   for (int64_t i = 0; i < found.size(); ++i) {
     const double scale = 1 + std::fabs(static_cast<double>(wanted[i]));
-    ASSERT_LE(std::fabs(static_cast<double>(found[i]) - static_cast<double>(wanted[i])), tolerance * scale)
+    ASSERT_LE(std::fabs(static_cast<double>(found[i]) - static_cast<double>(wanted[i])),
+              tolerance * scale)
         << "element " << i << ": " << found[i] << ", wanted " << wanted[i];
   }
 }
@@ -65,7 +66,8 @@ template <class T>
 void ExpectSameBits(const Array<T>& a, const Array<T>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (int64_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(std::memcmp(&a.values[i], &b.values[i], sizeof(T)), 0) << "element " << i << ": " << a[i] << " and " << b[i];
+    ASSERT_EQ(std::memcmp(&a.values[i], &b.values[i], sizeof(T)), 0)
+        << "element " << i << ": " << a[i] << " and " << b[i];
   }
 }
 

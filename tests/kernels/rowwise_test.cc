@@ -111,10 +111,13 @@ TEST(SoftmaxTest, BitsAreTheSameInEveryInstructionSet) {
 
 TEST(SoftmaxTest, GradientMatchesDifferences) {
   TestStream stream;
-  Array<double> x = RandomArray<double>({3, 19}, 1, 2), weight = RandomArray<double>({3, 19}, 2), y(x.shape), grad(x.shape);
+  Array<double> x = RandomArray<double>({3, 19}, 1, 2), weight = RandomArray<double>({3, 19}, 2),
+                y(x.shape), grad(x.shape);
   SoftmaxForward(y, x, stream);
   SoftmaxBackward(grad, weight, y, stream);
-  ExpectNear(grad, NumericGradient(x, weight, [&](Array<double>& out) { SoftmaxForward(out, x, stream); }), 1e-8);
+  ExpectNear(
+      grad, NumericGradient(x, weight, [&](Array<double>& out) { SoftmaxForward(out, x, stream); }),
+      1e-8);
 }
 
 // All arrays of one norm, in type T.
@@ -122,8 +125,12 @@ template <class T>
 struct NormRun {
   Array<T> x, gamma, beta, output, mean, inverse, grad_output, grad_input, grad_gamma, grad_beta;
   NormRun(Shape shape, bool affine)
-      : x(RandomArray<T>(shape, 1, 3)), output(shape), mean({shape[0]}), inverse({shape[0]}),
-        grad_output(RandomArray<T>(shape, 2)), grad_input(shape) {
+      : x(RandomArray<T>(shape, 1, 3)),
+        output(shape),
+        mean({shape[0]}),
+        inverse({shape[0]}),
+        grad_output(RandomArray<T>(shape, 2)),
+        grad_input(shape) {
     if (!affine) return;
     gamma = RandomArray<T>({shape[1]}, 3);
     beta = RandomArray<T>({shape[1]}, 4);
@@ -136,13 +143,17 @@ struct NormRun {
   }
   void Layer(Stream& stream) {
     LayerForward(stream);
-    LayerNormBackward({grad_output, x, Optional(gamma), mean, inverse, grad_input, Optional(grad_gamma), Optional(grad_beta)},
+    LayerNormBackward({grad_output, x, Optional(gamma), mean, inverse, grad_input,
+                       Optional(grad_gamma), Optional(grad_beta)},
                       stream);
   }
-  void RmsForward(Stream& stream) { RmsNormForward({x, Optional(gamma), output, inverse, 1e-5}, stream); }
+  void RmsForward(Stream& stream) {
+    RmsNormForward({x, Optional(gamma), output, inverse, 1e-5}, stream);
+  }
   void Rms(Stream& stream) {
     RmsForward(stream);
-    RmsNormBackward({grad_output, x, Optional(gamma), inverse, grad_input, Optional(grad_gamma)}, stream);
+    RmsNormBackward({grad_output, x, Optional(gamma), inverse, grad_input, Optional(grad_gamma)},
+                    stream);
   }
 };
 
@@ -158,7 +169,8 @@ TEST(NormTest, F32MatchesF64AndDoesNotDependOnThreads) {
         layer ? one.Layer(single) : one.Rms(single);
         layer ? three.Layer(triple) : three.Rms(triple);
         layer ? reference.Layer(single) : reference.Rms(single);
-        const double tolerance = shape[1] < 5 ? 2e-3 : 3e-5;  // a narrow row's variance may be close to 0
+        const double tolerance =
+            shape[1] < 5 ? 2e-3 : 3e-5;  // a narrow row's variance may be close to 0
         ExpectNear(one.output, reference.output, tolerance);
         ExpectNear(one.grad_input, reference.grad_input, tolerance);
         ExpectNear(one.grad_gamma, reference.grad_gamma, tolerance);
@@ -203,12 +215,16 @@ TEST(NormTest, Bf16OutputIsTheRoundedOneAndItsGradientIsTakenAsItIs) {
       layer ? run.Layer(stream) : run.Rms(stream);
       ForEachInstructionSet([&](InstructionSet) {
         if (layer) {
-          LayerNormForward({run.x, run.gamma, run.beta, output, run.mean, run.inverse, 1e-5}, stream);
-          LayerNormBackward({grad_output, run.x, run.gamma, run.mean, run.inverse, grad_input, grad_gamma, grad_beta}, stream);
+          LayerNormForward({run.x, run.gamma, run.beta, output, run.mean, run.inverse, 1e-5},
+                           stream);
+          LayerNormBackward({grad_output, run.x, run.gamma, run.mean, run.inverse, grad_input,
+                             grad_gamma, grad_beta},
+                            stream);
           ExpectSameBits(grad_beta, run.grad_beta);
         } else {
           RmsNormForward({run.x, run.gamma, output, run.inverse, 1e-5}, stream);
-          RmsNormBackward({grad_output, run.x, run.gamma, run.inverse, grad_input, grad_gamma}, stream);
+          RmsNormBackward({grad_output, run.x, run.gamma, run.inverse, grad_input, grad_gamma},
+                          stream);
         }
         ExpectSameBits(output, Rounded(run.output));
         ExpectSameBits(grad_input, run.grad_input);
@@ -262,14 +278,16 @@ TEST(NormTest, GradientsMatchDifferences) {
     };
     ExpectNear(run.grad_input, NumericGradient(probe.x, run.grad_output, forward), 1e-7);
     ExpectNear(run.grad_gamma, NumericGradient(probe.gamma, run.grad_output, forward), 1e-7);
-    if (layer) ExpectNear(run.grad_beta, NumericGradient(probe.beta, run.grad_output, forward), 1e-7);
+    if (layer)
+      ExpectNear(run.grad_beta, NumericGradient(probe.beta, run.grad_output, forward), 1e-7);
   }
 }
 
 template <class T>
 Array<int64_t> Targets(Shape shape) {
   Array<int64_t> target({shape[0]});
-  for (int64_t r = 0; r < shape[0]; ++r) target[r] = static_cast<int64_t>(RandomBelow({5, 5}, 0, r, shape[1]));
+  for (int64_t r = 0; r < shape[0]; ++r)
+    target[r] = static_cast<int64_t>(RandomBelow({5, 5}, 0, r, shape[1]));
   return target;
 }
 
@@ -303,7 +321,12 @@ TEST(CrossEntropyTest, GradientMatchesDifferences) {
   Array<double> x = RandomArray<double>({3, 7}, 1, 2), loss({3}), grad(x.shape), ones({3}, 1.0);
   Array<int64_t> target = Targets<double>(x.shape);
   CrossEntropy({x, target, loss, grad}, stream);
-  ExpectNear(grad, NumericGradient(x, ones, [&](Array<double>& y) { CrossEntropy({x, target, y, {}}, stream); }), 1e-8);
+  ExpectNear(grad,
+             NumericGradient(x, ones,
+                             [&](Array<double>& y) {
+                               CrossEntropy({x, target, y, {}}, stream);
+                             }),
+             1e-8);
 }
 
 TEST(CrossEntropyTest, TargetOutsideTheClassesDies) {
@@ -318,14 +341,17 @@ TEST(BinaryCrossEntropyTest, MatchesF64AndItsDifferences) {
   for (int64_t n : {0, 1, 17, 5000}) {
     Array<float> x = RandomArray<float>({n}, 1, 12), label({n}), loss({n}), grad({n});
     for (int64_t i = 0; i < n; ++i) label[i] = static_cast<float>(i % 2);
-    Array<double> x64 = Converted<double>(x), label64 = Converted<double>(label), loss64({n}), grad64({n});
+    Array<double> x64 = Converted<double>(x), label64 = Converted<double>(label), loss64({n}),
+                  grad64({n});
     BinaryCrossEntropy({x, label, loss, grad}, stream);
     BinaryCrossEntropy({x64, label64, loss64, grad64}, stream);
     ExpectNear(loss, loss64, 1e-6);
     ExpectNear(grad, grad64, 1e-6);
     if (n != 17) continue;
     const Array<double> ones({n}, 1.0);
-    const auto forward = [&](Array<double>& y) { BinaryCrossEntropy({x64, label64, y, {}}, stream); };
+    const auto forward = [&](Array<double>& y) {
+      BinaryCrossEntropy({x64, label64, y, {}}, stream);
+    };
     ExpectNear(grad64, NumericGradient(x64, ones, forward), 1e-7);
   }
 }
@@ -333,14 +359,19 @@ TEST(BinaryCrossEntropyTest, MatchesF64AndItsDifferences) {
 TEST(BinaryCrossEntropyTest, StridedLabelsDie) {
   TestStream stream;
   Array<float> x({4}), label({8}), loss({4});
-  EXPECT_DEATH(BinaryCrossEntropy({x, ArrayView(label.values.data(), DType::F32, {4}, {2}), loss, {}}, stream), "label.is_dense");
+  EXPECT_DEATH(BinaryCrossEntropy(
+                   {x, ArrayView(label.values.data(), DType::F32, {4}, {2}), loss, {}}, stream),
+               "label.is_dense");
 }
 
 TEST(CrossEntropyTest, StridedGradientDies) {
   TestStream stream;
   Array<float> x({2, 3}), loss({2}), grad({2, 6});
   Array<int64_t> target({2});
-  EXPECT_DEATH(CrossEntropy({x, target, loss, ArrayView(grad.values.data(), DType::F32, {2, 3}, {6, 1})}, stream), "is_dense");
+  EXPECT_DEATH(
+      CrossEntropy({x, target, loss, ArrayView(grad.values.data(), DType::F32, {2, 3}, {6, 1})},
+                   stream),
+      "is_dense");
 }
 
 TEST(BinaryCrossEntropyTest, ExtremeLogitsStayFinite) {
@@ -360,14 +391,17 @@ TEST(EmbeddingTest, GatherTakesRowsAndScatterIsItsTranspose) {
       const int64_t num_rows = 37;
       Array<float> table = RandomArray<float>({num_rows, columns}, 1), gathered({count, columns});
       Array<int64_t> index({count});
-      for (int64_t r = 0; r < count; ++r) index[r] = static_cast<int64_t>(RandomBelow({1, 1}, 0, r, 30));  // 30 .. 36 stay empty
+      for (int64_t r = 0; r < count; ++r)
+        index[r] = static_cast<int64_t>(RandomBelow({1, 1}, 0, r, 30));  // 30 .. 36 stay empty
       for (int num_threads : {1, 3}) {
         TestStream stream(num_threads);
         GatherRows(gathered, table, index, stream);
-        for (int64_t i = 0; i < gathered.size(); ++i) ASSERT_EQ(gathered[i], table[index[i / columns] * columns + i % columns]);
+        for (int64_t i = 0; i < gathered.size(); ++i)
+          ASSERT_EQ(gathered[i], table[index[i / columns] * columns + i % columns]);
         Array<float> rows = RandomArray<float>({count, columns}, 2);
         Array<float> wanted({num_rows, columns}), wanted_more({num_rows, columns}, 0.5f);
-        for (int64_t i = 0; i < gathered.size(); ++i) {  // ascending r is the order of the plain loop
+        for (int64_t i = 0; i < gathered.size();
+             ++i) {  // ascending r is the order of the plain loop
           wanted[index[i / columns] * columns + i % columns] += rows[i];
           wanted_more[index[i / columns] * columns + i % columns] += rows[i];
         }

@@ -14,7 +14,9 @@ namespace {
 // Numbers of both signs and of sizes from 2^-20 to 2^20.
 Array<float> WideNumbers(Shape shape, uint64_t seed) {
   Array<float> x = RandomArray<float>(shape, seed);
-  for (int64_t i = 0; i < x.size(); ++i) x[i] = std::ldexp(x[i], static_cast<int>(RandomBelow({seed, 9}, 0, static_cast<uint64_t>(i), 41)) - 20);
+  for (int64_t i = 0; i < x.size(); ++i)
+    x[i] = std::ldexp(
+        x[i], static_cast<int>(RandomBelow({seed, 9}, 0, static_cast<uint64_t>(i), 41)) - 20);
   return x;
 }
 
@@ -22,36 +24,49 @@ constexpr uint16_t kUnwritten = 0x5a5a;
 
 // Returns the index at which SplitOperand stores a piece of a column's element, as its header says.
 int64_t PlaceOf(SplitSide side, int64_t column, int64_t d, int64_t piece, int64_t depth) {
-  const int64_t group = column / 32 * (RoundUp(depth, 32) / 32) + d / 32, half = column % 32 / 16, i = column % 16, pair = d % 32 / 2;
+  const int64_t group = column / 32 * (RoundUp(depth, 32) / 32) + d / 32, half = column % 32 / 16,
+                i = column % 16, pair = d % 32 / 2;
   const int64_t word = side == SplitSide::A ? i * 16 + pair : pair * 16 + i;
   return ((group * 3 + piece) * 2 + half) * 512 + 2 * word + d % 2;
 }
 
 TEST(SplitOperandTest, PiecesAreTheNumberAndLieWhereTheHeaderSays) {
-  for (const auto& [k, n, depth] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 17, 40}, {32, 32, 32}, {65, 70, 65}, {64, 96, 64}}) {
+  for (const auto& [k, n, depth] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                                    {3, 17, 40},
+                                    {32, 32, 32},
+                                    {65, 70, 65},
+                                    {64, 96, 64}}) {
     for (const bool transposed : {false, true}) {
       for (const SplitSide side : {SplitSide::A, SplitSide::B}) {
-        SCOPED_TRACE(testing::Message() << k << " x " << n << " to " << depth << (transposed ? " transposed" : "")
-                                        << ", side " << static_cast<int>(side));
+        SCOPED_TRACE(testing::Message()
+                     << k << " x " << n << " to " << depth << (transposed ? " transposed" : "")
+                     << ", side " << static_cast<int>(side));
         const int64_t stride = (transposed ? k : n) + 3, first = n > 16 ? 5 : 0, count = n - first;
         const Array<float> x = WideNumbers(Shape{transposed ? n : k, stride}, 1);
         ForEachInstructionSet([&](InstructionSet) {
-          std::vector<BFloat16> pieces(static_cast<size_t>(SplitSize(count, depth)) + 512, BFloat16{kUnwritten});
-          SplitOperand(side, {x.values.data(), k, n, stride, transposed}, first, count, depth, pieces.data());
+          std::vector<BFloat16> pieces(static_cast<size_t>(SplitSize(count, depth)) + 512,
+                                       BFloat16{kUnwritten});
+          SplitOperand(side, {x.values.data(), k, n, stride, transposed}, first, count, depth,
+                       pieces.data());
           for (int64_t c = 0; c < RoundUp(count, 32); ++c) {
             for (int64_t d = 0; d < RoundUp(depth, 32); ++d) {
               float sum = 0, wanted = 0, last = std::numeric_limits<float>::infinity();
-              if (c < count && d < k) wanted = x[transposed ? (first + c) * stride + d : d * stride + first + c];
-              for (int64_t p = 2; p >= 0; --p) sum += ToFloat(pieces[static_cast<size_t>(PlaceOf(side, c, d, p, depth))]);
-              for (int64_t p = 0; p < 3; ++p) {  // each at most half of the last bit of the one before
-                const float piece = std::fabs(ToFloat(pieces[static_cast<size_t>(PlaceOf(side, c, d, p, depth))]));
+              if (c < count && d < k)
+                wanted = x[transposed ? (first + c) * stride + d : d * stride + first + c];
+              for (int64_t p = 2; p >= 0; --p)
+                sum += ToFloat(pieces[static_cast<size_t>(PlaceOf(side, c, d, p, depth))]);
+              for (int64_t p = 0; p < 3;
+                   ++p) {  // each at most half of the last bit of the one before
+                const float piece =
+                    std::fabs(ToFloat(pieces[static_cast<size_t>(PlaceOf(side, c, d, p, depth))]));
                 ASSERT_LE(piece, last * 0x1p-8f) << c << ", " << d;
                 last = piece;
               }
               ASSERT_EQ(sum, wanted) << c << ", " << d;
             }
           }
-          for (size_t i = static_cast<size_t>(SplitSize(count, depth)); i < pieces.size(); ++i) ASSERT_EQ(pieces[i].bits, kUnwritten);
+          for (size_t i = static_cast<size_t>(SplitSize(count, depth)); i < pieces.size(); ++i)
+            ASSERT_EQ(pieces[i].bits, kUnwritten);
         });
       }
     }
@@ -73,12 +88,14 @@ struct Case {
   int64_t m, n, k;
 };
 
-Array<double> Exactly(const Case& s, bool ta, bool tb, const Array<float>& a, const Array<float>& b, bool absolute) {
+Array<double> Exactly(const Case& s, bool ta, bool tb, const Array<float>& a, const Array<float>& b,
+                      bool absolute) {
   Array<double> c({s.m, s.n});
   for (int64_t i = 0; i < s.m; ++i) {
     for (int64_t j = 0; j < s.n; ++j) {
       for (int64_t d = 0; d < s.k; ++d) {
-        const double term = static_cast<double>(a[ta ? d * s.m + i : i * s.k + d]) * b[tb ? j * s.k + d : d * s.n + j];
+        const double term = static_cast<double>(a[ta ? d * s.m + i : i * s.k + d]) *
+                            b[tb ? j * s.k + d : d * s.n + j];
         c[i * s.n + j] += absolute ? std::fabs(term) : term;
       }
     }
@@ -87,9 +104,11 @@ Array<double> Exactly(const Case& s, bool ta, bool tb, const Array<float>& a, co
 }
 
 // Returns the root mean square of the errors, each relative to its element's sum of absolute terms.
-double RelativeError(const Array<float>& found, const Array<double>& wanted, const Array<double>& terms) {
+double RelativeError(const Array<float>& found, const Array<double>& wanted,
+                     const Array<double>& terms) {
   double sum = 0;
-  for (int64_t i = 0; i < wanted.size(); ++i) sum += std::pow((static_cast<double>(found[i]) - wanted[i]) / terms[i], 2);
+  for (int64_t i = 0; i < wanted.size(); ++i)
+    sum += std::pow((static_cast<double>(found[i]) - wanted[i]) / terms[i], 2);
   return std::sqrt(sum / static_cast<double>(wanted.size()));
 }
 
@@ -99,7 +118,8 @@ double RelativeError(const Array<float>& found, const Array<double>& wanted, con
 TEST(SplitProductTest, ErrorIsBelowThatOfMultiplyAdds) {
   for (const int kind : {0, 1, 2}) {
     for (const Case& s : {Case{33, 130, 128}, Case{40, 160, 700}}) {
-      SCOPED_TRACE(testing::Message() << "numbers " << kind << ", " << s.m << " x " << s.n << " x " << s.k);
+      SCOPED_TRACE(testing::Message()
+                   << "numbers " << kind << ", " << s.m << " x " << s.n << " x " << s.k);
       Array<float> a = RandomArray<float>({s.m, s.k}, 1), b = RandomArray<float>({s.k, s.n}, 2);
       if (kind == 1) a = WideNumbers(a.shape, 1);
       if (kind == 2) {
@@ -107,11 +127,13 @@ TEST(SplitProductTest, ErrorIsBelowThatOfMultiplyAdds) {
           for (float& value : x->values) value = std::fabs(value);
         }
       }
-      const Array<double> wanted = Exactly(s, false, false, a, b, false), terms = Exactly(s, false, false, a, b, true);
+      const Array<double> wanted = Exactly(s, false, false, a, b, false),
+                          terms = Exactly(s, false, false, a, b, true);
       Array<float> chain({s.m, s.n});
       for (int64_t i = 0; i < s.m; ++i) {
         for (int64_t j = 0; j < s.n; ++j) {
-          for (int64_t d = 0; d < s.k; ++d) chain[i * s.n + j] = std::fmaf(a[i * s.k + d], b[d * s.n + j], chain[i * s.n + j]);
+          for (int64_t d = 0; d < s.k; ++d)
+            chain[i * s.n + j] = std::fmaf(a[i * s.k + d], b[d * s.n + j], chain[i * s.n + j]);
         }
       }
       const InstructionSetLimit limit(InstructionSet::AMX);
@@ -128,26 +150,36 @@ TEST(SplitProductTest, ErrorIsBelowThatOfMultiplyAdds) {
 // Every layout in every cut except wide weights' gradients, with biases and old sums, remainders of
 // all groups, and both kinds of tiles.
 TEST(SplitProductTest, GemmMatchesTheExactProduct) {
-  for (const Case& s : {Case{1, 128, 128}, Case{17, 1030, 130}, Case{70, 129, 160}, Case{200, 140, 192},
-                        Case{40, 130, 1030}, Case{130, 130, 2100}, Case{140, 260, 135}}) {
+  for (const Case& s :
+       {Case{1, 128, 128}, Case{17, 1030, 130}, Case{70, 129, 160}, Case{200, 140, 192},
+        Case{40, 130, 1030}, Case{130, 130, 2100}, Case{140, 260, 135}}) {
     for (const bool ta : {false, true}) {
       if (ta && s.m < 128) continue;  // not split
       for (const bool tb : {false, true}) {
-        SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k << ", transposed " << ta << tb);
+        SCOPED_TRACE(testing::Message()
+                     << s.m << " x " << s.n << " x " << s.k << ", transposed " << ta << tb);
         const Array<float> a = RandomArray<float>(ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
         const Array<float> b = RandomArray<float>(tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
-        const Array<float> old = RandomArray<float>({s.m, s.n}, 3), bias = RandomArray<float>({s.n}, 4);
-        const Array<double> product = Exactly(s, ta, tb, a, b, false), terms = Exactly(s, ta, tb, a, b, true);
+        const Array<float> old = RandomArray<float>({s.m, s.n}, 3),
+                           bias = RandomArray<float>({s.n}, 4);
+        const Array<double> product = Exactly(s, ta, tb, a, b, false),
+                            terms = Exactly(s, ta, tb, a, b, true);
         ForEachKindOfTiles([&](InstructionSet) {
           for (const bool plain : {false, true}) {
             TestStream stream;
             Array<float> left = a, right = b, sums = bias, c = old;
-            GemmArgs args{.a = left, .b = right, .c = c, .transpose_a = ta, .transpose_b = tb, .accumulate = !plain};
+            GemmArgs args{.a = left,
+                          .b = right,
+                          .c = c,
+                          .transpose_a = ta,
+                          .transpose_b = tb,
+                          .accumulate = !plain};
             if (!plain) args.bias = sums;
             Gemm(args, stream);
             for (int64_t i = 0; i < c.size(); ++i) {
               const double wanted = product[i] + (plain ? 0.0f : old[i] + bias[i % s.n]);
-              ASSERT_LE(std::fabs(c[i] - wanted), 0x1p-24 * (4 * terms[i] + 4)) << "element " << i << ": " << c[i] << ", wanted " << wanted;
+              ASSERT_LE(std::fabs(c[i] - wanted), 0x1p-24 * (4 * terms[i] + 4))
+                  << "element " << i << ": " << c[i] << ", wanted " << wanted;
             }
           }
         });
@@ -159,16 +191,27 @@ TEST(SplitProductTest, GemmMatchesTheExactProduct) {
 TEST(SplitProductTest, LossMatchesF64) {
   const int64_t rows = 300, dim = 130, classes = 600;
   for (const bool table : {false, true}) {
-    const Array<float> hidden = RandomArray<float>({rows, dim}, 1), bias = RandomArray<float>({classes}, 3);
-    const Array<float> weight = RandomArray<float>(table ? Shape{classes, dim} : Shape{dim, classes}, 2);
+    const Array<float> hidden = RandomArray<float>({rows, dim}, 1),
+                       bias = RandomArray<float>({classes}, 3);
+    const Array<float> weight =
+        RandomArray<float>(table ? Shape{classes, dim} : Shape{dim, classes}, 2);
     Array<int64_t> target({rows});
     for (int64_t r = 0; r < rows; ++r) target[r] = r * 7 % classes;
-    const auto solve = [&]<class T>(T, Array<T>& loss, Array<T>& grad_hidden, Array<T>& grad_weight) {
+    const auto solve = [&]<class T>(T, Array<T>& loss, Array<T>& grad_hidden,
+                                    Array<T>& grad_weight) {
       Array<T> x = Converted<T>(hidden), w = Converted<T>(weight), b = Converted<T>(bias);
-      loss = Array<T>({rows}), grad_hidden = Array<T>(hidden.shape), grad_weight = Array<T>(weight.shape);
+      loss = Array<T>({rows}), grad_hidden = Array<T>(hidden.shape),
+      grad_weight = Array<T>(weight.shape);
       TestStream stream;
-      LinearCrossEntropy({.hidden = x, .weight = w, .weight_is_table = table, .bias = b, .target = target, .loss = loss,
-                          .grad_hidden = grad_hidden, .grad_weight = grad_weight}, stream);
+      LinearCrossEntropy({.hidden = x,
+                          .weight = w,
+                          .weight_is_table = table,
+                          .bias = b,
+                          .target = target,
+                          .loss = loss,
+                          .grad_hidden = grad_hidden,
+                          .grad_weight = grad_weight},
+                         stream);
     };
     Array<double> loss64, hidden64, weight64;
     solve(0.0, loss64, hidden64, weight64);
@@ -184,8 +227,10 @@ TEST(SplitProductTest, LossMatchesF64) {
 
 // Each row depends on itself alone: a NaN or infinity spoils no other row and does not show there.
 TEST(SplitProductTest, WhatIsNoNumberSpoilsItsRowAlone) {
-  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
-  const Array<float> clean = RandomArray<float>({70, 128}, 1), b = RandomArray<float>({128, 130}, 2);
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              infinity = std::numeric_limits<float>::infinity();
+  const Array<float> clean = RandomArray<float>({70, 128}, 1),
+                     b = RandomArray<float>({128, 130}, 2);
   ForEachKindOfTiles([&](InstructionSet) {
     TestStream stream;
     const auto product = [&](Array<float> a) {

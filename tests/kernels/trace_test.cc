@@ -1,7 +1,6 @@
 #include "kernels/trace/trace.h"
 
 #include <gtest/gtest.h>
-
 #include <string>
 #include <thread>
 
@@ -31,7 +30,8 @@ TEST(TracerTest, NestedScopesGiveNestedSpansOfOneThread) {
 
 TEST(TracerTest, AFullTracerDropsAndSaysHowMany) {
   Tracer tracer(3);
-  for (int i = 0; i < 5; ++i) const TraceSpan span(&tracer, SpanKind::OTHER, i < 3 ? "kept" : "dropped");
+  for (int i = 0; i < 5; ++i)
+    const TraceSpan span(&tracer, SpanKind::OTHER, i < 3 ? "kept" : "dropped");
   ConcurrentSpan(std::shared_ptr<Tracer>(&tracer, [](Tracer*) {}), {}).End();
   EXPECT_EQ(tracer.num_dropped(), 3u);
   const std::vector<Span> spans = tracer.Take();

@@ -1,7 +1,6 @@
 #include "kernels/base/utf8.h"
 
 #include <gtest/gtest.h>
-
 #include <string>
 
 namespace tandem {
@@ -10,14 +9,18 @@ namespace {
 using std::string_literals::operator""s;
 
 TEST(PrintableTest, TextThatAReaderSeesStays) {
-  for (const char* text : {"", "a log.txt", "caf\xC3\xA9", "\xE6\x97\xA5\xE6\x9C\xAC", "\xF0\x9F\x98\x80", "C:\\new", "\"quoted\""}) {
+  for (const char* text : {"", "a log.txt", "caf\xC3\xA9", "\xE6\x97\xA5\xE6\x9C\xAC",
+                           "\xF0\x9F\x98\x80", "C:\\new", "\"quoted\""}) {
     EXPECT_EQ(Printable(text), text);
   }
 }
 
 TEST(PrintableTest, ControlCharactersAreEscaped) {
   EXPECT_EQ(Printable("a\tb\r\n\x1b[2J\x7f\0!"s), "a\\tb\\r\\n\\x1b[2J\\x7f\\x00!");
-  EXPECT_EQ(Printable("\xC2\x9B" "2J"), "\\u009b2J") << "a terminal obeys it as it obeys ESC [";
+  EXPECT_EQ(Printable("\xC2\x9B"
+                      "2J"),
+            "\\u009b2J")
+      << "a terminal obeys it as it obeys ESC [";
 }
 
 TEST(PrintableTest, BytesThatAreNoUtf8AreEscapedOneByOne) {
@@ -26,9 +29,14 @@ TEST(PrintableTest, BytesThatAreNoUtf8AreEscapedOneByOne) {
 }
 
 TEST(PrintableTest, WhatLooksLikeSomethingElseIsEscaped) {
-  EXPECT_EQ(Printable("1\xC2\xA0" "2"), "1\\u00a02") << "no-break space";
+  EXPECT_EQ(Printable("1\xC2\xA0"
+                      "2"),
+            "1\\u00a02")
+      << "no-break space";
   EXPECT_EQ(Printable("\xEF\xBB\xBFseed"), "\\ufeffseed") << "byte-order mark";
-  EXPECT_EQ(Printable("a\xE2\x80\x8B\xE2\x80\xAE" "b\xE3\x80\x80"), "a\\u200b\\u202eb\\u3000");
+  EXPECT_EQ(Printable("a\xE2\x80\x8B\xE2\x80\xAE"
+                      "b\xE3\x80\x80"),
+            "a\\u200b\\u202eb\\u3000");
   EXPECT_EQ(Printable("\xF3\xA0\x81\x81"), "\\U000e0041") << "a tag";
 }
 

@@ -27,11 +27,14 @@ TEST(StripsTest, EveryElementComesOnceInOrder) {
   const std::vector<float> x(3 * kStrip);
   for (int64_t n : {int64_t{0}, int64_t{1}, kStrip - 1, kStrip, kStrip + 1, 3 * kStrip}) {
     int64_t next = 0;
-    InStrips(n, [&](int64_t begin, int64_t end) {
-      EXPECT_EQ(begin, next);
-      EXPECT_GT(end, begin);
-      next = end;
-    }, x.data());
+    InStrips(
+        n,
+        [&](int64_t begin, int64_t end) {
+          EXPECT_EQ(begin, next);
+          EXPECT_GT(end, begin);
+          next = end;
+        },
+        x.data());
     EXPECT_EQ(next, n);
   }
 }

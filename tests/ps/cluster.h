@@ -20,13 +20,15 @@ inline constexpr uint32_t kTestMapVersion = 1;
 // The shards of server `rank` in Router::RoundRobin, by which the clients here route.
 inline ShardSet RoundRobinShards(uint32_t rank, uint32_t num_servers) {
   ShardSet shards;
-  for (uint32_t shard = 0; shard < rpc::kNumVirtualShards; ++shard) shards.set(shard, shard % num_servers == rank);
+  for (uint32_t shard = 0; shard < rpc::kNumVirtualShards; ++shard)
+    shards.set(shard, shard % num_servers == rank);
   return shards;
 }
 
 class PsServer {
  public:
-  explicit PsServer(int num_workers, uint64_t job_epoch = kTestJobEpoch, uint32_t rank = 0, uint32_t num_servers = 1)
+  explicit PsServer(int num_workers, uint64_t job_epoch = kTestJobEpoch, uint32_t rank = 0,
+                    uint32_t num_servers = 1)
       : host_(num_workers), service_(host_, job_epoch, 1, kTestMapVersion) {
     host_.Own(RoundRobinShards(rank, num_servers), kTestMapVersion);
     Listen("127.0.0.1:0");
@@ -65,15 +67,18 @@ class PsServer {
 
 class PsCluster {
  public:
-  PsCluster(int num_servers, int num_workers, uint64_t job_epoch = kTestJobEpoch) : job_epoch_(job_epoch) {
+  PsCluster(int num_servers, int num_workers, uint64_t job_epoch = kTestJobEpoch)
+      : job_epoch_(job_epoch) {
     const auto count = static_cast<uint32_t>(num_servers);
-    for (uint32_t rank = 0; rank < count; ++rank) servers_.push_back(std::make_unique<PsServer>(num_workers, job_epoch, rank, count));
+    for (uint32_t rank = 0; rank < count; ++rank)
+      servers_.push_back(std::make_unique<PsServer>(num_workers, job_epoch, rank, count));
   }
   size_t size() const { return servers_.size(); }
   PsServer& operator[](size_t i) { return *servers_[i]; }
 
   // `addresses`: where the client finds the servers, if not where they listen.
-  std::unique_ptr<RemoteClient> MakeClient(uint32_t trainer, uint32_t num_trainers, RemoteClientOptions options,
+  std::unique_ptr<RemoteClient> MakeClient(uint32_t trainer, uint32_t num_trainers,
+                                           RemoteClientOptions options,
                                            std::vector<std::string> addresses = {}) {
     if (addresses.empty()) {
       for (const auto& server : servers_) addresses.push_back(server->address());
@@ -86,8 +91,9 @@ class PsCluster {
     header.mutable_sender()->set_role(TRAINER);
     header.mutable_sender()->set_rank(trainer);
     header.mutable_sender()->set_incarnation(1);
-    return std::make_unique<RemoteClient>(addresses, Router::RoundRobin(static_cast<int>(addresses.size())), header,
-                                          num_trainers, options);
+    return std::make_unique<RemoteClient>(addresses,
+                                          Router::RoundRobin(static_cast<int>(addresses.size())),
+                                          header, num_trainers, options);
   }
 
  private:

@@ -52,7 +52,8 @@ inline void Train(const Clients& client, uint32_t trainer, const Steps& steps, T
     }
     for (size_t t = 0; t < 3; ++t) pulls.push_back({specs[t].number(), ids[t], rows[t].data()});
     ASSERT_TRUE(client.rows->Pull(step, true, pulls).Wait(Deadline()).ok());
-    for (const auto& values : rows) trace->rows.insert(trace->rows.end(), values.begin(), values.end());
+    for (const auto& values : rows)
+      trace->rows.insert(trace->rows.end(), values.begin(), values.end());
     std::vector<rpc::Future<rpc::Done>> pushed;
     for (uint32_t part = 0; part < 2; ++part) {
       std::vector<PushSegment> pushes;
@@ -87,7 +88,8 @@ inline TrainerClients MakeClients(const MakeClient& make) {
   TrainerClients clients;
   for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
     clients.push_back(make(trainer));
-    const absl::Status created = clients.back().tables->CreateTables(TrainedSpecs(), absl::Seconds(30));
+    const absl::Status created =
+        clients.back().tables->CreateTables(TrainedSpecs(), absl::Seconds(30));
     EXPECT_TRUE(created.ok()) << created;
   }
   return clients;
@@ -98,18 +100,22 @@ inline std::vector<Trace> TrainAll(const TrainerClients& clients, const Steps& s
   std::vector<Trace> traces(kTrainers);
   std::vector<std::thread> threads;
   for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
-    threads.emplace_back([&, trainer] { Train(clients[trainer], trainer, steps, &traces[trainer]); });
+    threads.emplace_back(
+        [&, trainer] { Train(clients[trainer], trainer, steps, &traces[trainer]); });
   }
   for (auto& thread : threads) thread.join();
   return traces;
 }
 
-inline std::vector<Trace> TrainAll(const MakeClient& make, const Steps& steps) { return TrainAll(MakeClients(make), steps); }
+inline std::vector<Trace> TrainAll(const MakeClient& make, const Steps& steps) {
+  return TrainAll(MakeClients(make), steps);
+}
 
 inline void ExpectSame(const std::vector<Trace>& a, const std::vector<Trace>& b) {
   for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
     ASSERT_EQ(a[trainer].rows.size(), b[trainer].rows.size());
-    EXPECT_EQ(0, std::memcmp(a[trainer].rows.data(), b[trainer].rows.data(), a[trainer].rows.size() * sizeof(float)));
+    EXPECT_EQ(0, std::memcmp(a[trainer].rows.data(), b[trainer].rows.data(),
+                             a[trainer].rows.size() * sizeof(float)));
     EXPECT_EQ(a[trainer].norms, b[trainer].norms);
     EXPECT_EQ(a[trainer].hash.hash, b[trainer].hash.hash);
     EXPECT_EQ(a[trainer].hash.num_rows, b[trainer].hash.num_rows);

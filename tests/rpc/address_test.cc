@@ -20,9 +20,11 @@ TEST(AddressTest, NamesAndBothKindsOfNumbersAreTaken) {
 }
 
 TEST(AddressTest, OtherFormsAreRefusedSayingWhichIsWanted) {
-  for (const char* text : {"", "127.0.0.1", ":5000", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1:5000x", "127.0.0.1:0x50",
-                           "127.0.0.1:99999999999999999999", "http://127.0.0.1:5000", "*:0", "::1:0", "[::1", "[name]:5000", "a b:5000",
-                           "ho\xe9t:5000", "user@host:5000"}) {
+  for (const char* text :
+       {"", "127.0.0.1", ":5000", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1",
+        "127.0.0.1:5000x", "127.0.0.1:0x50", "127.0.0.1:99999999999999999999",
+        "http://127.0.0.1:5000", "*:0", "::1:0", "[::1", "[name]:5000", "a b:5000", "ho\xe9t:5000",
+        "user@host:5000"}) {
     const absl::Status status = ParseAddress(text).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << text << ": " << status;
     EXPECT_NE(status.message().find("expected HOST:PORT"), absl::string_view::npos) << status;

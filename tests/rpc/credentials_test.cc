@@ -1,11 +1,10 @@
 #include "rpc/credentials.h"
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <ostream>
 #include <set>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/support/temp_folder.h"
 
@@ -15,14 +14,17 @@ namespace {
 constexpr char kText[] = "correct horse battery staple";
 
 template <class T>
-concept Printable = requires(std::ostream& out, const T& value) { out << value; };
+concept Printable = requires(std::ostream& out, const T& value) {
+  out << value;
+};
 static_assert(Printable<std::string> && !Printable<Secret> && !Printable<Credentials>);
 
 Credentials Of(const std::string& text) { return Credentials(*Secret::FromText(text, "a test")); }
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
 TEST(CredentialsTest, TheTokenIsTheTestVectorOfTheProtoFiles) {
-  EXPECT_EQ(Of(kText).shown(), "Bearer ba5a2c2b540608fb45cf46eacedc9242f64fc634c06c5966a94730871d830561");
+  EXPECT_EQ(Of(kText).shown(),
+            "Bearer ba5a2c2b540608fb45cf46eacedc9242f64fc634c06c5966a94730871d830561");
   EXPECT_EQ(Of(kText).proof(), "a35a1b8b53e59e79007e518eae509edc1130629a1963224110da7862647a6b28");
 }
 
@@ -33,8 +35,9 @@ TEST(CredentialsTest, OnlyTheTokenOfTheSameSecretIsAccepted) {
   std::string changed = shown;
   changed.back() ^= 1;
   std::set<std::string> texts;
-  for (const std::string& wrong : {std::string(), other.shown(), shown.substr(0, 70), shown + "0", shown.substr(7), changed,
-                                   std::string(shown.size(), '\0'), std::string(kText)}) {
+  for (const std::string& wrong :
+       {std::string(), other.shown(), shown.substr(0, 70), shown + "0", shown.substr(7), changed,
+        std::string(shown.size(), '\0'), std::string(kText)}) {
     const absl::Status refused = own.Check(wrong);
     EXPECT_TRUE(absl::IsUnauthenticated(refused)) << wrong;
     texts.insert(Message(refused));
@@ -46,7 +49,8 @@ TEST(CredentialsTest, OnlyTheTokenOfTheSameSecretIsAccepted) {
 TEST(CredentialsTest, AMastersProofIsNotWhatCallersHaveToldIt) {
   const Credentials own = Of(kText);
   EXPECT_TRUE(own.CheckProof(Of(kText).proof()).ok());
-  for (const std::string& wrong : {std::string(), own.shown(), own.shown().substr(7), Of("another horse's battery").proof()}) {
+  for (const std::string& wrong :
+       {std::string(), own.shown(), own.shown().substr(7), Of("another horse's battery").proof()}) {
     EXPECT_TRUE(absl::IsUnauthenticated(own.CheckProof(wrong))) << wrong;
   }
   EXPECT_TRUE(Credentials().CheckProof("").ok());
@@ -87,7 +91,8 @@ TEST(SecretTest, AFileThatEveryUserMayReadOrWriteIsRefused) {
 
 TEST(SecretTest, MissingShortAndLongSecretsAreRefusedAndNotQuoted) {
   const support::TempFolder folder;
-  EXPECT_NE(Message(Secret::Read(folder / "none").status()).find("none: No such file"), std::string::npos);
+  EXPECT_NE(Message(Secret::Read(folder / "none").status()).find("none: No such file"),
+            std::string::npos);
   EXPECT_TRUE(absl::IsInvalidArgument(Secret::Read(folder.path()).status()));
   const std::string file = folder.Write("secret", "fifteen letters\n");
   chmod(file.c_str(), 0600);
@@ -115,7 +120,8 @@ TEST(SecretTest, GoesThroughAPipeToStandardInput) {
   char byte;
   EXPECT_EQ(read(STDIN_FILENO, &byte, 1), 0) << "standard input still has something";
   struct stat left;
-  EXPECT_TRUE(fstat(STDIN_FILENO, &left) == 0 && !S_ISFIFO(left.st_mode)) << "the secret's pipe is still there";
+  EXPECT_TRUE(fstat(STDIN_FILENO, &left) == 0 && !S_ISFIFO(left.st_mode))
+      << "the secret's pipe is still there";
   dup2(before, STDIN_FILENO);
   close(before);
   ASSERT_TRUE(read_back.ok()) << read_back.status();

@@ -20,7 +20,8 @@ TEST(FirstFieldTest, IsReadWhereverTheMessageIsCut) {
   const std::string bytes = Request().SerializeAsString();
   for (size_t step = 1; step <= bytes.size(); ++step) {
     Payload sliced;
-    for (size_t begin = 0; begin < bytes.size(); begin += step) sliced.Append(Payload(bytes.substr(begin, step)));
+    for (size_t begin = 0; begin < bytes.size(); begin += step)
+      sliced.Append(Payload(bytes.substr(begin, step)));
     RequestHeader header;
     ASSERT_TRUE(ReadFirstField(sliced, &header).ok()) << step;
     EXPECT_EQ(header.job_epoch(), 7u);
@@ -37,8 +38,10 @@ TEST(FirstFieldTest, AnotherFieldInItsPlaceIsRefused) {
   StoreSetRequest request = Request();
   request.clear_header();
   RequestHeader header;
-  EXPECT_TRUE(absl::IsInvalidArgument(ReadFirstField(Payload(request.SerializeAsString()), &header)));
-  EXPECT_TRUE(absl::IsInvalidArgument(ReadFirstField(Payload(std::string("\x08\x01")), &header))) << "no message";
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(ReadFirstField(Payload(request.SerializeAsString()), &header)));
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadFirstField(Payload(std::string("\x08\x01")), &header)))
+      << "no message";
   EXPECT_TRUE(ReadFirstField(Payload(), &header).ok()) << "an empty one";
   EXPECT_EQ(header.protocol_version(), 0u);
 }
@@ -47,9 +50,11 @@ TEST(FirstFieldTest, OneThatIsCutShortOrTooLongIsRefused) {
   const std::string bytes = Request().SerializeAsString();
   RequestHeader header;
   for (size_t size = 1; size < 2 + static_cast<size_t>(bytes[1]); ++size) {
-    EXPECT_TRUE(absl::IsInvalidArgument(ReadFirstField(Payload(bytes.substr(0, size)), &header))) << size;
+    EXPECT_TRUE(absl::IsInvalidArgument(ReadFirstField(Payload(bytes.substr(0, size)), &header)))
+        << size;
   }
-  for (const auto& [size, good] : {std::pair(kMaxFirstFieldBytes - 10, true), std::pair(kMaxFirstFieldBytes, false)}) {
+  for (const auto& [size, good] :
+       {std::pair(kMaxFirstFieldBytes - 10, true), std::pair(kMaxFirstFieldBytes, false)}) {
     RegisterRequest names;
     names.set_host(std::string(size, 'x'));
     std::string field = names.SerializeAsString();
@@ -65,7 +70,8 @@ TEST(CheckFieldsTest, CountsFieldsAndFindsASecondFirstOne) {
   EXPECT_TRUE(CheckFields(bytes, 3).ok());
   EXPECT_NE(CheckFields(bytes, 2).message().find("more than 2 fields"), absl::string_view::npos);
   EXPECT_NE(CheckFields(bytes + bytes, 9).message().find("comes twice"), absl::string_view::npos);
-  EXPECT_NE(CheckFields(bytes + "\x0b", 9).message().find("not a protobuf message"), absl::string_view::npos);
+  EXPECT_NE(CheckFields(bytes + "\x0b", 9).message().find("not a protobuf message"),
+            absl::string_view::npos);
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 #include "rpc/listen.h"
 
+#include <cerrno>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cerrno>
 
 #include "rpc/server.h"
 #include "tests/support/loopback.h"
@@ -19,7 +18,8 @@ int PortOf(const std::string& address) { return std::stoi(address.substr(address
 int ErrorOfTaking(const std::string& address) {
   const sockaddr_in wanted = support::Loopback(PortOf(address));
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int error = bind(fd, reinterpret_cast<const sockaddr*>(&wanted), sizeof wanted) == 0 ? 0 : errno;
+  const int error =
+      bind(fd, reinterpret_cast<const sockaddr*>(&wanted), sizeof wanted) == 0 ? 0 : errno;
   close(fd);
   return error;
 }

@@ -19,7 +19,9 @@ PullRequest SmallPullRequest() {
   return request;
 }
 
-std::shared_ptr<const std::string> Shared(std::string bytes) { return std::make_shared<const std::string>(std::move(bytes)); }
+std::shared_ptr<const std::string> Shared(std::string bytes) {
+  return std::make_shared<const std::string>(std::move(bytes));
+}
 
 TEST(PayloadTest, EmptyPayloadFlattensToNothing) {
   Payload payload;
@@ -157,17 +159,19 @@ TEST(BytesFieldTest, AFieldCutShortIsNotFound) {
 TEST(BytesFieldTest, MalformedInputIsRefused) {
   const std::string ten(10, '\xff');
   for (const std::string& bytes : {
-           std::string("\x80", 1),                       // tag cut short
-           std::string("\x00", 1),                       // field 0
-           std::string("\x78\x80", 2),                   // varint cut short
-           "\x78" + ten + "\x01",                        // varint of eleven bytes
-           std::string("\x79\x01\x02", 3),               // fixed64 cut short
-           std::string("\x7d\x01\x02\x03", 4),           // fixed32 cut short
-           std::string("\x7a\x05" "abcd", 6),            // bytes cut short
-           "\x7a" + std::string(9, '\xff') + "\x01",     // length 2^64 - 1
-           std::string("\x7b", 1),                       // a group
-           std::string("\x7e", 1),                       // wire type 6
-           std::string(4, '\xff') + "\x7f\x00",          // tag above 32 bits
+           std::string("\x80", 1),              // tag cut short
+           std::string("\x00", 1),              // field 0
+           std::string("\x78\x80", 2),          // varint cut short
+           "\x78" + ten + "\x01",               // varint of eleven bytes
+           std::string("\x79\x01\x02", 3),      // fixed64 cut short
+           std::string("\x7d\x01\x02\x03", 4),  // fixed32 cut short
+           std::string("\x7a\x05"
+                       "abcd",
+                       6),                            // bytes cut short
+           "\x7a" + std::string(9, '\xff') + "\x01",  // length 2^64 - 1
+           std::string("\x7b", 1),                    // a group
+           std::string("\x7e", 1),                    // wire type 6
+           std::string(4, '\xff') + "\x7f\x00",       // tag above 32 bits
        }) {
     SplitMessage split;
     EXPECT_FALSE(SplitBytesFields(bytes, {15}, &split)) << testing::PrintToString(bytes);

@@ -14,7 +14,8 @@ TEST(RetryTest, OnlyUnavailableIsRetried) {
 
 TEST(RetryTest, DelayDoublesUpToItsLimitAndJitters) {
   for (int attempt : {0, 1, 5, 6, 100, 1 << 30}) {
-    const absl::Duration longest = std::min(absl::Milliseconds(50) * (1 << std::min(attempt, 10)), absl::Seconds(2));
+    const absl::Duration longest =
+        std::min(absl::Milliseconds(50) * (1 << std::min(attempt, 10)), absl::Seconds(2));
     EXPECT_EQ(BackoffDelay(attempt, 0), longest / 2) << attempt;
     EXPECT_LE(BackoffDelay(attempt, 0xffffffffu), longest) << attempt;
     EXPECT_GT(BackoffDelay(attempt, 0xffffffffu), longest * 0.99) << attempt;

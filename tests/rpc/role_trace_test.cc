@@ -1,9 +1,8 @@
 // Spans as messages, and the alignment of two machines' clocks.
 #include "rpc/role_trace.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
+#include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
 #include "rpc/server.h"
@@ -94,7 +93,8 @@ TEST(SameClockTest, UnknownBootIdsAreNeverEqual) {
 }
 
 TEST(CallTakeTraceTest, TimesOfAnotherMachineBecomeOurs) {
-  for (const auto& [ahead_ns, boot_id] : {std::pair(int64_t{3'600'000'000'000}, "another boot"), {-5'000'000'000, ""}}) {
+  for (const auto& [ahead_ns, boot_id] :
+       {std::pair(int64_t{3'600'000'000'000}, "another boot"), {-5'000'000'000, ""}}) {
     OtherMachine machine(ahead_ns, boot_id);
     Channel channel(machine.address());
     const int64_t before = MonotonicNanoseconds();

@@ -1,11 +1,10 @@
 // The share of memory that a server gives to requests: incomplete messages, whole messages that
 // handlers hold, and compressed ones.
+#include <atomic>
+#include <fstream>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-
-#include <atomic>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -46,12 +45,14 @@ size_t ProcessStatus(const std::string& name) {
 // A client that obeys no limits.
 class WildClient {
  public:
-  explicit WildClient(const std::string& address, grpc_compression_algorithm compression = GRPC_COMPRESS_NONE) {
+  explicit WildClient(const std::string& address,
+                      grpc_compression_algorithm compression = GRPC_COMPRESS_NONE) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxSendMessageSize(-1);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetCompressionAlgorithm(compression);
-    stub_ = std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+    stub_ = std::make_unique<grpc::GenericStub>(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   }
   // REQUIRES: `bytes` outlive the call.
   grpc::Status Call(const std::string& bytes) {
@@ -91,7 +92,8 @@ TEST(ServerMemoryTest, MessagesOfAnyLengthFillNoMoreMemoryThanTheirShare) {
   for (const grpc::StatusCode code : codes) EXPECT_EQ(code, grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_LT(ProcessStatus("VmHWM") - before, (kMaxUnfinishedBytes + (size_t{192} << 20)) >> 10);
   Channel channel(server->address());
-  EXPECT_TRUE(channel.Call(kUnary, Payload(std::string("x")), {}).Wait(Soon()).ok()) << "others are served";
+  EXPECT_TRUE(channel.Call(kUnary, Payload(std::string("x")), {}).Wait(Soon()).ok())
+      << "others are served";
 }
 
 // gRPC chooses which call to break off. If it breaks one of ours, the call comes back, as after any
@@ -111,7 +113,8 @@ TEST(ServerMemoryTest, ACallOfOursThatIsBrokenOffMeanwhileMayComeBack) {
   while (num_flooding > 0) {
     const auto stream = channel.OpenStream(kStream, 4);
     absl::Status status;
-    while (num_flooding > 0 && status.ok()) status = stream->Send(Payload(std::string(1 << 16, 's'))).Wait(Soon()).status();
+    while (num_flooding > 0 && status.ok())
+      status = stream->Send(Payload(std::string(1 << 16, 's'))).Wait(Soon()).status();
     EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << status;
   }
   for (std::thread& thread : flood) thread.join();
@@ -134,7 +137,8 @@ TEST(ServerMemoryTest, RequestsThatHandlersHoldAreBounded) {
   const auto stream = channel.OpenStream(kStream, 4);
   const auto first = channel.Call(kUnary, Payload(std::string(6'000, 'a')), {});
   ASSERT_TRUE(wait_for(1));
-  EXPECT_TRUE(absl::IsResourceExhausted(channel.Call(kUnary, Payload(std::string(6'000, 'b')), {}).Wait(Soon()).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      channel.Call(kUnary, Payload(std::string(6'000, 'b')), {}).Wait(Soon()).status()));
   const auto small = stream->Send(Payload(std::string(3'000, 'c')));
   ASSERT_TRUE(wait_for(2)) << "what there is room for is taken";
   {
@@ -145,7 +149,8 @@ TEST(ServerMemoryTest, RequestsThatHandlersHoldAreBounded) {
   EXPECT_TRUE(first.Wait(Soon()).ok() && small.Wait(Soon()).ok());
   channel.Call(kUnary, Payload(std::string(9'000, 'd')), {}).OnReady([](const auto&) {});
   EXPECT_TRUE(wait_for(1)) << "what was released makes room";
-  EXPECT_TRUE(absl::IsResourceExhausted(stream->Send(Payload(std::string(3'000, 'e'))).Wait(Soon()).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      stream->Send(Payload(std::string(3'000, 'e'))).Wait(Soon()).status()));
   absl::MutexLock lock(&mutex);
   held.clear();
 }
@@ -153,7 +158,8 @@ TEST(ServerMemoryTest, RequestsThatHandlersHoldAreBounded) {
 TEST(ServerMemoryTest, CompressedMessagesAreRefused) {
   auto server = StartServer(Echo, Echo);
   const std::string zeros(size_t{8} << 20, '\0');
-  EXPECT_EQ(WildClient(server->address(), GRPC_COMPRESS_GZIP).Call(zeros).error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(WildClient(server->address(), GRPC_COMPRESS_GZIP).Call(zeros).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
 }
 
 }  // namespace

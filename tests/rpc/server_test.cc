@@ -1,10 +1,9 @@
 // Server and Channel together, over loopback.
 #include "rpc/server.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstring>
+#include <gtest/gtest.h>
 #include <thread>
 
 #include "rpc/channel.h"
@@ -21,7 +20,9 @@ absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
 std::string Text(absl::StatusOr<Payload> payload) {
   return payload.ok() ? std::string(payload->Flatten()) : payload.status().ToString();
 }
-bool Contains(const absl::Status& status, const std::string& part) { return status.ToString().find(part) != std::string::npos; }
+bool Contains(const absl::Status& status, const std::string& part) {
+  return status.ToString().find(part) != std::string::npos;
+}
 
 // Holds replies until the test gives them out.
 class HeldReplies {
@@ -73,15 +74,18 @@ std::string Megabyte(char first) {
 TEST(ServerTest, UnaryCallsCarryBytesBothWays) {
   auto server = StartServer(Echo, Echo);
   Channel channel(server->address());
-  for (const std::string& bytes : {std::string(), std::string("x"), Megabyte('a'), std::string(63 << 20, 'L')}) {
-    EXPECT_TRUE(Text(channel.Call(kUnary, Payload(bytes), {}).Wait(Soon())) == bytes) << bytes.size();
+  for (const std::string& bytes :
+       {std::string(), std::string("x"), Megabyte('a'), std::string(63 << 20, 'L')}) {
+    EXPECT_TRUE(Text(channel.Call(kUnary, Payload(bytes), {}).Wait(Soon())) == bytes)
+        << bytes.size();
   }
 }
 
 TEST(ServerTest, MessageAboveTheLimitIsRefusedAndTheConnectionGoesOn) {
   auto server = StartServer(Echo, Echo);
   Channel channel(server->address());
-  const auto reply = channel.Call(kUnary, Payload(std::string((64 << 20) + 1, 'L')), {}).Wait(Soon());
+  const auto reply =
+      channel.Call(kUnary, Payload(std::string((64 << 20) + 1, 'L')), {}).Wait(Soon());
   EXPECT_TRUE(absl::IsResourceExhausted(reply.status())) << reply.status();
   EXPECT_EQ(Text(channel.Call(kUnary, Payload(std::string("x")), {}).Wait(Soon())), "x");
 }
@@ -100,7 +104,8 @@ TEST(ServerTest, SentSlicesAreReleasedAndReceivedOnesOutliveTheServer) {
   server = nullptr;
   EXPECT_TRUE(kept.Flatten() == *owner);
   owner.reset();
-  for (int i = 0; i < 2000 && !watch.expired(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 2000 && !watch.expired(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_TRUE(watch.expired());
 }
 
@@ -112,15 +117,19 @@ TEST(ServerTest, EveryStatusCodeTravelsWithItsText) {
       Echo);
   Channel channel(server->address());
   for (char code = 1; code <= 16; ++code) {
-    const auto status = channel.Call(kUnary, Payload(std::string(1, code)), {}).Wait(Soon()).status();
+    const auto status =
+        channel.Call(kUnary, Payload(std::string(1, code)), {}).Wait(Soon()).status();
     EXPECT_EQ(status.raw_code(), code);
-    EXPECT_EQ(std::string(status.message()).rfind("the cause (" + kUnary + " at " + channel.address() + ", after 0.", 0), 0u)
+    EXPECT_EQ(std::string(status.message())
+                  .rfind("the cause (" + kUnary + " at " + channel.address() + ", after 0.", 0),
+              0u)
         << status;
   }
 }
 
 TEST(ServerTest, ALongErrorTextIsCutAndArrives) {
-  auto server = StartServer([](Payload, Reply reply) { reply(absl::DataLossError(std::string(100000, '%'))); }, Echo);
+  auto server = StartServer(
+      [](Payload, Reply reply) { reply(absl::DataLossError(std::string(100000, '%'))); }, Echo);
   Channel channel(server->address());
   const auto status = channel.Call(kUnary, Payload(), {}).Wait(Soon()).status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status.code();
@@ -130,7 +139,8 @@ TEST(ServerTest, ALongErrorTextIsCutAndArrives) {
 TEST(ServerTest, UnknownMethodIsUnimplemented) {
   auto server = StartServer(Echo, Echo);
   Channel channel(server->address());
-  EXPECT_TRUE(absl::IsUnimplemented(channel.Call("/tandem.EmbeddingService/Nope", Payload(), {}).Wait(Soon()).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(
+      channel.Call("/tandem.EmbeddingService/Nope", Payload(), {}).Wait(Soon()).status()));
 }
 
 TEST(ServerTest, ADroppedReplyIsCancelled) {
@@ -151,7 +161,8 @@ TEST(ServerTest, PortInUseIsUnavailableAndNamesIt) {
 }
 
 TEST(ServerTest, AnAddressThatCannotBeBoundIsInvalid) {
-  for (const char* listen : {"127.0.0.1", "127.0.0.1:", "no.such.host.invalid:1", "8.8.8.8:0", "127.0.0.1:http"}) {
+  for (const char* listen :
+       {"127.0.0.1", "127.0.0.1:", "no.such.host.invalid:1", "8.8.8.8:0", "127.0.0.1:http"}) {
     Server server;
     EXPECT_TRUE(absl::IsInvalidArgument(server.Start(listen))) << listen;
   }
@@ -160,17 +171,21 @@ TEST(ServerTest, AnAddressThatCannotBeBoundIsInvalid) {
 TEST(ServerTest, HealthCheckAnswersServing) {
   auto server = StartServer(Echo, Echo);
   Channel channel(server->address());
-  EXPECT_EQ(Text(channel.Call("/grpc.health.v1.Health/Check", Payload(), {}).Wait(Soon())), "\x08\x01");
+  EXPECT_EQ(Text(channel.Call("/grpc.health.v1.Health/Check", Payload(), {}).Wait(Soon())),
+            "\x08\x01");
 }
 
 TEST(ServerTest, ReflectionListsAndDescribesTheService) {
   auto server = StartServer(Echo, Echo);
   Channel channel(server->address());
-  auto stream = channel.OpenStream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
+  auto stream =
+      channel.OpenStream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
   const std::string list = Text(stream->Send(Payload(std::string("\x3a\x01*"))).Wait(Soon()));
   EXPECT_NE(list.find(kService), std::string::npos) << list;
   const std::string name = kService;
-  const std::string file = Text(stream->Send(Payload("\x22" + std::string(1, static_cast<char>(name.size())) + name)).Wait(Soon()));
+  const std::string file =
+      Text(stream->Send(Payload("\x22" + std::string(1, static_cast<char>(name.size())) + name))
+               .Wait(Soon()));
   EXPECT_NE(file.find("PushRequest"), std::string::npos);
 }
 
@@ -178,14 +193,17 @@ class StrangerTest : public testing::Test {
  protected:
   void SetUp() override {
     for (const MethodKind kind : {MethodKind::UNARY, MethodKind::STREAM}) {
-      server_.Handle(kService, kind == MethodKind::UNARY ? "Commit" : "Push", kind, [this](Payload request, Reply reply) {
-        ++num_handled_;
-        reply(std::move(request));
-      });
+      server_.Handle(kService, kind == MethodKind::UNARY ? "Commit" : "Push", kind,
+                     [this](Payload request, Reply reply) {
+                       ++num_handled_;
+                       reply(std::move(request));
+                     });
     }
     ASSERT_TRUE(server_.Start("127.0.0.1:0").ok());
   }
-  static Credentials Of(const std::string& secret) { return Credentials(*Secret::FromText(secret, "a test")); }
+  static Credentials Of(const std::string& secret) {
+    return Credentials(*Secret::FromText(secret, "a test"));
+  }
 
   const Credentials job_ = Of("the secret of this job"), other_ = Of("the secret of another job");
   std::atomic<int> num_handled_{0};
@@ -195,7 +213,8 @@ class StrangerTest : public testing::Test {
 TEST_F(StrangerTest, CallsAndStreamsWithoutTheJobsSecretAreRefused) {
   for (const Credentials& shown : {Credentials(), other_}) {
     Channel channel(server_.address(), shown);
-    const absl::Status unary = channel.Call(kUnary, Payload(std::string("x")), {.idempotent = true}).Wait(Soon()).status();
+    const absl::Status unary =
+        channel.Call(kUnary, Payload(std::string("x")), {.idempotent = true}).Wait(Soon()).status();
     EXPECT_TRUE(absl::IsUnauthenticated(unary)) << unary;
     EXPECT_TRUE(Contains(unary, "--secret-file")) << unary;
     auto stream = channel.OpenStream(kStream);
@@ -226,8 +245,10 @@ TEST_F(StrangerTest, ARefusalDoesNotWaitForTheMessage) {
 
 TEST_F(StrangerTest, HealthAndReflectionNeedNoSecret) {
   Channel channel(server_.address());
-  EXPECT_EQ(Text(channel.Call("/grpc.health.v1.Health/Check", Payload(), {}).Wait(Soon())), "\x08\x01");
-  auto stream = channel.OpenStream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
+  EXPECT_EQ(Text(channel.Call("/grpc.health.v1.Health/Check", Payload(), {}).Wait(Soon())),
+            "\x08\x01");
+  auto stream =
+      channel.OpenStream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
   const std::string list = Text(stream->Send(Payload(std::string("\x3a\x01*"))).Wait(Soon()));
   EXPECT_NE(list.find(kService), std::string::npos) << list;
 }
@@ -243,7 +264,8 @@ TEST(StreamTest, RepliesComeInTheOrderOfTheMessages) {
   Channel channel(server->address());
   auto stream = channel.OpenStream(kStream, 3);
   std::vector<Future<Payload>> replies;
-  for (int i = 0; i < 40; ++i) replies.push_back(stream->Send(Payload(Megabyte(static_cast<char>(i)))));
+  for (int i = 0; i < 40; ++i)
+    replies.push_back(stream->Send(Payload(Megabyte(static_cast<char>(i)))));
   for (int i = 0; i < 40; ++i) {
     ASSERT_TRUE(Text(replies[i].Wait(Soon())) == Megabyte(static_cast<char>(i))) << i;
   }
@@ -257,10 +279,12 @@ TEST(StreamTest, FourMessagesAreHandledAtATimeAndAnsweredInTheirOrder) {
   Channel channel(server->address());
   auto stream = channel.OpenStream(kStream, 8);
   std::vector<Future<Payload>> replies;
-  for (size_t i = 0; i < kMessages; ++i) replies.push_back(stream->Send(Payload(std::to_string(i))));
+  for (size_t i = 0; i < kMessages; ++i)
+    replies.push_back(stream->Send(Payload(std::to_string(i))));
   ASSERT_TRUE(held.WaitFor(kAtOnce));
-  for (size_t i = kAtOnce; --i > 0;) held.Take(i)(Payload("r" + std::to_string(i)));  // the last one first
-  EXPECT_EQ(held.count(), kAtOnce);  // nothing has left: nothing more is read
+  for (size_t i = kAtOnce; --i > 0;)
+    held.Take(i)(Payload("r" + std::to_string(i)));  // the last one first
+  EXPECT_EQ(held.count(), kAtOnce);                  // nothing has left: nothing more is read
   for (size_t i = 0; i < kAtOnce; ++i) EXPECT_FALSE(replies[i].ready());
   held.Take(0)(Payload("r0"));
   for (size_t i = 0; i < kMessages; ++i) {
@@ -350,9 +374,12 @@ TEST(ChannelTest, DeadlineEndsACallThatIsNeverAnswered) {
   HeldReplies held;
   auto server = StartServer(held.handler(), Echo);
   Channel channel(server->address());
-  const auto status = channel.Call(kUnary, Payload(), {.deadline = absl::Milliseconds(100)}).Wait(Soon()).status();
+  const auto status =
+      channel.Call(kUnary, Payload(), {.deadline = absl::Milliseconds(100)}).Wait(Soon()).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_TRUE(Contains(status, kUnary) && Contains(status, channel.address()) && Contains(status, "after 0.1 s")) << status;
+  EXPECT_TRUE(Contains(status, kUnary) && Contains(status, channel.address()) &&
+              Contains(status, "after 0.1 s"))
+      << status;
   ASSERT_TRUE(held.WaitFor(1));
   held.Take(0)(Payload(std::string("too late")));
 }
@@ -368,7 +395,8 @@ TEST(ChannelTest, AbortCompletesWhatIsInFlightAndRefusesNewCalls) {
   channel.Abort(absl::DataLossError("the reason"));
   channel.Abort(absl::InternalError("a later one"));
   for (const absl::Status& status :
-       {unary.Wait(Soon()).status(), sent.Wait(Soon()).status(), channel.Call(kUnary, Payload(), {}).Wait(Soon()).status(),
+       {unary.Wait(Soon()).status(), sent.Wait(Soon()).status(),
+        channel.Call(kUnary, Payload(), {}).Wait(Soon()).status(),
         channel.OpenStream(kStream)->Send(Payload()).Wait(Soon()).status()}) {
     EXPECT_EQ(status, absl::DataLossError("the reason"));
   }
@@ -380,7 +408,9 @@ TEST(ChannelTest, DestroyingTheChannelCompletesEveryFutureFirst) {
   std::atomic<int> completed{0};
   auto channel = std::make_unique<Channel>(server->address());
   auto stream = channel->OpenStream(kStream);
-  auto count = [&](const absl::StatusOr<Payload>& reply) { completed += absl::IsCancelled(reply.status()); };
+  auto count = [&](const absl::StatusOr<Payload>& reply) {
+    completed += absl::IsCancelled(reply.status());
+  };
   for (int i = 0; i < 4; ++i) channel->Call(kUnary, Payload(), {}).OnReady(count);
   for (int i = 0; i < 4; ++i) stream->Send(Payload(std::string("x"))).OnReady(count);
   ASSERT_TRUE(held.WaitFor(5));
@@ -440,7 +470,9 @@ TEST(ChannelTest, NobodyListeningIsUnavailableAtOnceUnlessIdempotent) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
   const absl::Time second = absl::Now();
   const auto status =
-      channel.Call(kUnary, Payload(), {.deadline = absl::Milliseconds(600), .idempotent = true}).Wait(Soon()).status();
+      channel.Call(kUnary, Payload(), {.deadline = absl::Milliseconds(600), .idempotent = true})
+          .Wait(Soon())
+          .status();
   EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) << status;
   EXPECT_GT(absl::Now() - second, absl::Milliseconds(100));  // it tried again
 }
@@ -460,13 +492,17 @@ TEST(ChannelTest, AnIdempotentCallIsRetriedUntilTheServerIsReady) {
   EXPECT_TRUE(absl::IsUnavailable(channel.Call(kUnary, Payload(), {}).Wait(Soon()).status()));
   EXPECT_EQ(attempts, 1);
   attempts = 0;
-  EXPECT_EQ(Text(channel.Call(kUnary, Payload(std::string("x")), {.idempotent = true}).Wait(Soon())), "x");
+  EXPECT_EQ(
+      Text(channel.Call(kUnary, Payload(std::string("x")), {.idempotent = true}).Wait(Soon())),
+      "x");
   EXPECT_EQ(attempts, 3);
 }
 
 TEST(ChannelTest, AbortEndsACallThatWaitsToBeRetried) {
   std::atomic<int> attempts{0};
-  auto server = StartServer([&](Payload, Reply reply) { ++attempts, reply(absl::UnavailableError("never ready")); }, Echo);
+  auto server = StartServer(
+      [&](Payload, Reply reply) { ++attempts, reply(absl::UnavailableError("never ready")); },
+      Echo);
   Channel channel(server->address());
   const auto reply = channel.Call(kUnary, Payload(), {.idempotent = true});
   while (attempts < 2) std::this_thread::yield();

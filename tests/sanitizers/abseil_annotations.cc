@@ -5,12 +5,11 @@
 // ThreadSanitizer then sees the order that a mutex makes. It still reports accesses that no mutex
 // orders (report_test.cc), and nothing is suppressed.
 // Blind spot: conditions are not checked, because the library runs them on any thread.
-#include <dlfcn.h>
-#include <sanitizer/tsan_interface.h>
-
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <dlfcn.h>
+#include <sanitizer/tsan_interface.h>
 #include <string>
 
 #include "absl/status/status.h"

@@ -39,7 +39,8 @@ class ThreadSanitizerTest : public testing::Test {
 };
 
 TEST_F(ThreadSanitizerTest, ReportsANumberWithoutAMutex) {
-  EXPECT_EXIT(AddFromTwoThreads([&](int) { ++number_; }), testing::ExitedWithCode(kReported), "data race");
+  EXPECT_EXIT(AddFromTwoThreads([&](int) { ++number_; }), testing::ExitedWithCode(kReported),
+              "data race");
 }
 
 TEST_F(ThreadSanitizerTest, ReportsEachThreadWithAMutexOfItsOwn) {
@@ -88,7 +89,8 @@ TEST_F(ThreadSanitizerTest, ReportsMutexesTakenInBothOrders) {
     }
     std::exit(0);
   };
-  EXPECT_DEATH(both_orders(), "lock-order-inversion");  // Abseil, which may look for them too, then aborts
+  EXPECT_DEATH(both_orders(),
+               "lock-order-inversion");  // Abseil, which may look for them too, then aborts
 }
 
 TEST_F(ThreadSanitizerTest, IsSilentAboutWaitsNotificationsAndReaders) {

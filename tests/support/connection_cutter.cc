@@ -1,14 +1,13 @@
 #include "tests/support/connection_cutter.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
+#include <cstdlib>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstdlib>
 
 #include "kernels/base/check.h"
 #include "kernels/base/random.h"
@@ -37,8 +36,12 @@ bool WriteAll(int socket, const char* bytes, size_t size) {
 
 }  // namespace
 
-ConnectionCutter::ConnectionCutter(const std::string& target, uint64_t seed, uint64_t max_bytes, int max_cuts)
-    : seed_(seed), max_bytes_(max_bytes), max_cuts_(max_cuts), target_port_(std::atoi(target.c_str() + target.rfind(':') + 1)) {
+ConnectionCutter::ConnectionCutter(const std::string& target, uint64_t seed, uint64_t max_bytes,
+                                   int max_cuts)
+    : seed_(seed),
+      max_bytes_(max_bytes),
+      max_cuts_(max_cuts),
+      target_port_(std::atoi(target.c_str() + target.rfind(':') + 1)) {
   listener_ = Socket();
   sockaddr_in address = Loopback(0);
   socklen_t size = sizeof address;
@@ -67,7 +70,8 @@ void ConnectionCutter::Accept() {
     if (ready[1].revents != 0) break;
     const int client = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) continue;
-    connections.emplace_back([this, client, number = connections.size()] { Serve(client, number); });
+    connections.emplace_back(
+        [this, client, number = connections.size()] { Serve(client, number); });
   }
   for (std::thread& connection : connections) connection.join();
 }
@@ -86,8 +90,10 @@ void ConnectionCutter::Serve(int client, uint64_t number) {
       if (!open || ready[from].revents == 0) continue;
       const ssize_t received = ::recv(ready[from].fd, bytes.data(), bytes.size(), 0);
       const bool cuts = num_cuts_ < max_cuts_;
-      const uint64_t passes = cuts ? std::min<uint64_t>(bytes_left, static_cast<uint64_t>(std::max<ssize_t>(received, 0)))
-                                   : static_cast<uint64_t>(std::max<ssize_t>(received, 0));
+      const uint64_t passes =
+          cuts ? std::min<uint64_t>(bytes_left,
+                                    static_cast<uint64_t>(std::max<ssize_t>(received, 0)))
+               : static_cast<uint64_t>(std::max<ssize_t>(received, 0));
       open = received > 0 && WriteAll(ready[1 - from].fd, bytes.data(), passes);
       if (!open || !cuts) continue;
       bytes_left -= passes;

@@ -12,7 +12,7 @@ namespace tandem::support {
 namespace {
 
 constexpr char kService[] = "tandem.EmbeddingService";
-constexpr int kMaxAttempts = 4;          // so many times the same message may suffer
+constexpr int kMaxAttempts = 4;           // so many times the same message may suffer
 constexpr uint64_t kMaxReplayAfter = 24;  // messages
 
 }  // namespace
@@ -32,9 +32,10 @@ FaultProxy::FaultProxy(const std::string& target, const FaultPlan& plan)
       channel_(std::make_unique<rpc::Channel>(target)),
       server_(std::make_unique<rpc::Server>()) {
   for (const Method& method : methods_) {
-    server_->Handle(kService, method.name, method.kind, [this, &method](rpc::Payload message, rpc::Reply reply) {
-      Take(method, std::move(message), reply);
-    });
+    server_->Handle(kService, method.name, method.kind,
+                    [this, &method](rpc::Payload message, rpc::Reply reply) {
+                      Take(method, std::move(message), reply);
+                    });
   }
   const absl::Status status = server_->Start("127.0.0.1:0");
   TANDEM_CHECK(status.ok()) << status.ToString();
@@ -105,13 +106,14 @@ void FaultProxy::Take(const Method& method, rpc::Payload message, const rpc::Rep
 void FaultProxy::Forward(const Method& method, const rpc::Payload& message, Answer answer) {
   const std::string path = absl::StrCat("/", kService, "/", method.name);
   if (method.kind == rpc::MethodKind::UNARY) {
-    channel_->Call(path, message, {.deadline = absl::Seconds(30), .idempotent = false}).OnReady(std::move(answer));
+    channel_->Call(path, message, {.deadline = absl::Seconds(30), .idempotent = false})
+        .OnReady(std::move(answer));
     return;
   }
   // Each message has a stream of its own, so a late or refused message holds up no other.
   const std::shared_ptr<rpc::ClientStream> stream = channel_->OpenStream(path);
-  stream->Send(message).OnReady(
-      [stream, answer = std::move(answer)](const absl::StatusOr<rpc::Payload>& reply) { answer(reply); });
+  stream->Send(message).OnReady([stream, answer = std::move(answer)](
+                                    const absl::StatusOr<rpc::Payload>& reply) { answer(reply); });
 }
 
 void FaultProxy::ForwardCopy(const Method& method, const rpc::Payload& message) {
@@ -129,7 +131,8 @@ void FaultProxy::ForwardCopy(const Method& method, const rpc::Payload& message) 
 std::vector<FaultProxy::Kept> FaultProxy::TakeDue(bool all) {
   absl::MutexLock lock(&mutex_);
   std::vector<Kept> due, others;
-  for (Kept& kept : kept_) (all || kept.due <= num_messages_ ? due : others).push_back(std::move(kept));
+  for (Kept& kept : kept_)
+    (all || kept.due <= num_messages_ ? due : others).push_back(std::move(kept));
   kept_ = std::move(others);
   return due;
 }

@@ -26,10 +26,10 @@ namespace tandem::support {
 struct FaultPlan {
   uint64_t seed = 0;
   int drop_request = 0;  // never forwarded; the sender's call or stream breaks
-  int drop_reply = 0;    // forwarded, but the answer is swallowed; the sender's call or stream breaks
-  int delay = 0;         // forwarded some milliseconds later
-  int duplicate = 0;     // forwarded twice at the same time
-  int replay = 0;        // forwarded, and again after newer messages
+  int drop_reply = 0;  // forwarded, but the answer is swallowed; the sender's call or stream breaks
+  int delay = 0;       // forwarded some milliseconds later
+  int duplicate = 0;   // forwarded twice at the same time
+  int replay = 0;      // forwarded, and again after newer messages
 };
 
 // Counts for one method.

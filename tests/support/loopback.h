@@ -1,9 +1,8 @@
 // An address of this machine. Thread rule: a pure function.
 #pragma once
 
-#include <netinet/in.h>
-
 #include <cstdint>
+#include <netinet/in.h>
 
 namespace tandem::support {
 

@@ -1,22 +1,21 @@
 #include "tests/support/process.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <arpa/inet.h>
 #include <atomic>
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <netinet/in.h>
 #include <sstream>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,7 +45,8 @@ using FolderState = std::pair<size_t, std::filesystem::file_time_type>;
 FolderState StateOf(const std::string& folder) {
   FolderState state{0, std::filesystem::file_time_type::min()};
   std::error_code none, gone;  // a file may go while it is looked at
-  for (std::filesystem::recursive_directory_iterator entry(folder, none), end; entry != end; entry.increment(none)) {
+  for (std::filesystem::recursive_directory_iterator entry(folder, none), end; entry != end;
+       entry.increment(none)) {
     const auto time = entry->last_write_time(gone);
     ++state.first;
     if (!gone) state.second = std::max(state.second, time);
@@ -84,7 +84,8 @@ ProcessState StateOfProcess(const std::string& folder) {
   fields >> found.state >> found.parent;
   std::string skipped;
   for (int field = 5; field < 14; ++field) fields >> skipped;
-  for (int field = 14; field < 18; ++field) {  // user and kernel mode, of the process and of its reaped children
+  for (int field = 14; field < 18;
+       ++field) {  // user and kernel mode, of the process and of its reaped children
     double ticks = 0;
     fields >> ticks;
     found.cpu_seconds += ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
@@ -105,12 +106,14 @@ double CpuSeconds(pid_t root) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
     const std::string name = entry.path().filename();
     pid_t pid = 0;
-    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec == std::errc()) states[pid] = StateOfProcess(entry.path());
+    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec == std::errc())
+      states[pid] = StateOfProcess(entry.path());
   }
   double seconds = 0;
   for (const auto& [pid, state] : states) {
     pid_t ancestor = pid;
-    while (ancestor != root && states.count(ancestor) > 0 && states[ancestor].parent != ancestor) ancestor = states[ancestor].parent;
+    while (ancestor != root && states.count(ancestor) > 0 && states[ancestor].parent != ancestor)
+      ancestor = states[ancestor].parent;
     if (ancestor == root) seconds += state.cpu_seconds;
   }
   return seconds;
@@ -139,7 +142,8 @@ Process::~Process() {
 bool Process::HasEnded() const {
   TANDEM_CHECK(!reaped_);
   siginfo_t info{};
-  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid_;
 }
 
 Ended Process::Wait(double deadline_seconds) {
@@ -216,7 +220,8 @@ std::vector<RunningProcess> ProcessesMentioning(const std::string& text) {
     process.parent = ParentOfRunning(entry.path());
     if (process.parent == 0) continue;
     std::istringstream arguments(command);
-    for (std::string argument; std::getline(arguments, argument, '\0');) process.arguments.push_back(argument);
+    for (std::string argument; std::getline(arguments, argument, '\0');)
+      process.arguments.push_back(argument);
     found.push_back(std::move(process));
   }
   return found;
@@ -250,7 +255,8 @@ bool SomebodyListens(const std::string& address) {
   TANDEM_CHECK(colon != std::string::npos) << address;
   const sockaddr_in target = Loopback(std::stoi(address.substr(colon + 1)));
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const bool connected = connect(fd, reinterpret_cast<const sockaddr*>(&target), sizeof target) == 0;
+  const bool connected =
+      connect(fd, reinterpret_cast<const sockaddr*>(&target), sizeof target) == 0;
   close(fd);
   return connected;
 }

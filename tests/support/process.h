@@ -4,9 +4,8 @@
 // object.
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 namespace tandem::support {

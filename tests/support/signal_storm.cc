@@ -3,17 +3,16 @@
 // The process gets a signal every millisecond, whose handler ignores alternate stacks. Each thread
 // gets a profiler's signal, whose handler asks for one.
 // Appends a line to the file SIGNAL_STORM_LOG once both signals have been handled often.
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <atomic>
-#include <csignal>
-#include <cstdlib>
-#include <cstring>
 
 namespace {
 

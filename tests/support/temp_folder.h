@@ -2,11 +2,10 @@
 // share a file.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <string>
 #include <string_view>
 
@@ -14,7 +13,9 @@ namespace tandem::support {
 
 class TempFolder {
  public:
-  TempFolder() : path_(::testing::TempDir() + "tandem_test_XXXXXX") { EXPECT_NE(mkdtemp(path_.data()), nullptr); }
+  TempFolder() : path_(::testing::TempDir() + "tandem_test_XXXXXX") {
+    EXPECT_NE(mkdtemp(path_.data()), nullptr);
+  }
   ~TempFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);

@@ -35,7 +35,8 @@ class WaitLimit {
  private:
   void Watch() {
     if (over_.WaitForNotificationWithTimeout(kPatience)) return;
-    std::fprintf(stderr, "waited %s for %s, which never came\n", absl::FormatDuration(kPatience).c_str(), what_.c_str());
+    std::fprintf(stderr, "waited %s for %s, which never came\n",
+                 absl::FormatDuration(kPatience).c_str(), what_.c_str());
     std::abort();
   }
 

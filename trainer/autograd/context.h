@@ -21,8 +21,8 @@ class Context {
   struct Options {
     Stream* stream = nullptr;
     uint64_t seed = 0;
-    uint64_t step = 0;        // counts from 1
-    bool training = true;     // false: no dropout and no graph
+    uint64_t step = 0;     // counts from 1
+    bool training = true;  // false: no dropout and no graph
     // The type of matrix products and of the activations between them. BF16 keeps the residual
     // stream, statistics, parameters and parameter gradients in f32.
     DType compute = DType::F32;
@@ -37,7 +37,9 @@ class Context {
   DType compute() const { return options_.compute; }
   absl::Time deadline() const { return options_.deadline; }
   // Uninitialised memory on the device where the stream's kernels run.
-  Tensor Empty(Shape shape, DType dtype) const { return Tensor::Empty(shape, dtype, stream().device()); }
+  Tensor Empty(Shape shape, DType dtype) const {
+    return Tensor::Empty(shape, dtype, stream().device());
+  }
 
   // Keeps the first failure. Operations called after a failure return at once with unspecified
   // values; the optimizer step reports the failure.

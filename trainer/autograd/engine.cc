@@ -94,11 +94,14 @@ class BackwardPass {
     }
   }
 
-  static void DeliverWeights(Context& context, Node& node, const std::function<void(Node*, int, Tensor)>& deliver) {
-    std::vector<Tensor> gradients = context.failed() ? std::vector<Tensor>() : node.BackwardWeight(context);
+  static void DeliverWeights(Context& context, Node& node,
+                             const std::function<void(Node*, int, Tensor)>& deliver) {
+    std::vector<Tensor> gradients =
+        context.failed() ? std::vector<Tensor>() : node.BackwardWeight(context);
     gradients.resize(node.weights().size());
     for (size_t i = 0; i < node.weights().size(); ++i) {
-      if (node.weights()[i]) deliver(node.weights()[i].get(), static_cast<int>(i), std::move(gradients[i]));
+      if (node.weights()[i])
+        deliver(node.weights()[i].get(), static_cast<int>(i), std::move(gradients[i]));
     }
     node.Release();
   }
@@ -133,14 +136,16 @@ class BackwardPass {
       gradient = context_.Empty(root.variable.shape(), root.variable.dtype());
       kernels::Fill(gradient.view(), 1.0, context_.stream());
     }
-    TANDEM_CHECK(gradient.shape() == root.variable.shape()) << gradient.shape() << " vs " << root.variable.shape();
+    TANDEM_CHECK(gradient.shape() == root.variable.shape())
+        << gradient.shape() << " vs " << root.variable.shape();
     Deliver(root.variable.node().get(), {kRootConsumer, index, std::move(gradient)});
   }
 
   void Deliver(Node* node, Arrival arrival) {
     Pending& pending = pending_[node];
     if (arrival.gradient.defined()) pending.arrivals.push_back(std::move(arrival));
-    TANDEM_CHECK_GT(pending.missing, 0) << node->name() << " got more gradients than it has consumers";
+    TANDEM_CHECK_GT(pending.missing, 0)
+        << node->name() << " got more gradients than it has consumers";
     if (--pending.missing == 0) ready_.push(node);
   }
 
@@ -154,10 +159,11 @@ class BackwardPass {
       Finish({node, {}}, /*skip_weights=*/true);
       return;
     }
-    node->BackwardInput(context_, gradient, [mailbox = mailbox_, node](std::vector<Tensor> gradients) {
-      absl::MutexLock lock(&mailbox->mutex);
-      mailbox->completions.push_back({node, std::move(gradients)});
-    });
+    node->BackwardInput(context_, gradient,
+                        [mailbox = mailbox_, node](std::vector<Tensor> gradients) {
+                          absl::MutexLock lock(&mailbox->mutex);
+                          mailbox->completions.push_back({node, std::move(gradients)});
+                        });
   }
 
   void Finish(Completion completion, bool skip_weights) {
@@ -166,7 +172,8 @@ class BackwardPass {
     completion.gradients.resize(node->inputs().size());
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       if (node->inputs()[i]) {
-        Deliver(node->inputs()[i].get(), {node->sequence(), static_cast<int>(i), std::move(completion.gradients[i])});
+        Deliver(node->inputs()[i].get(),
+                {node->sequence(), static_cast<int>(i), std::move(completion.gradients[i])});
       }
     }
     if (deferred_ != nullptr && !node->weights().empty() && !skip_weights) {
@@ -177,7 +184,8 @@ class BackwardPass {
     if (skip_weights) {
       if (deferred_ == nullptr) {
         for (size_t i = 0; i < node->weights().size(); ++i) {
-          if (node->weights()[i]) Deliver(node->weights()[i].get(), {node->sequence(), 0, Tensor()});
+          if (node->weights()[i])
+            Deliver(node->weights()[i].get(), {node->sequence(), 0, Tensor()});
         }
       }
       node->Release();
@@ -205,9 +213,11 @@ class BackwardPass {
   // mailbox.
   void AwaitCompletion() {
     absl::MutexLock lock(&mailbox_->mutex);
-    auto arrived = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !mailbox_->completions.empty(); };
+    auto arrived = [this]()
+                       ABSL_NO_THREAD_SAFETY_ANALYSIS { return !mailbox_->completions.empty(); };
     const absl::Time turn = std::min(context_.deadline(), absl::Now() + absl::Milliseconds(20));
-    if (!mailbox_->mutex.AwaitWithDeadline(absl::Condition(&arrived), turn) && absl::Now() >= context_.deadline()) {
+    if (!mailbox_->mutex.AwaitWithDeadline(absl::Condition(&arrived), turn) &&
+        absl::Now() >= context_.deadline()) {
       context_.Fail(absl::DeadlineExceededError(
           absl::StrCat("the backward pass waited too long for the gradient of ", running_name_)));
     }
@@ -235,13 +245,15 @@ void DeferredWeights::Run(Context& context) {
     BackwardPass::DeliverWeights(context, *node, [&](Node* weight, int i, Tensor gradient) {
       auto [it, inserted] = place.emplace(weight, targets.size());
       if (inserted) targets.push_back({{}, node->weights()[i]});
-      if (gradient.defined()) targets[it->second].arrivals.push_back({node->sequence(), i, std::move(gradient)});
+      if (gradient.defined())
+        targets[it->second].arrivals.push_back({node->sequence(), i, std::move(gradient)});
     });
   }
   nodes_.clear();
   for (Target& target : targets) {
-    const Tensor sum =
-        context.failed() ? Tensor() : SumArrivals(context, *target.node, std::move(target.arrivals));
+    const Tensor sum = context.failed()
+                           ? Tensor()
+                           : SumArrivals(context, *target.node, std::move(target.arrivals));
     target.node->BackwardInput(context, sum, [](std::vector<Tensor>) {});
   }
 }

@@ -33,7 +33,8 @@ class DeferredWeights {
 // Runs the pass until it ends, the context fails, or the context's deadline passes. A passed
 // deadline fails the context with DeadlineExceeded naming the node. With `deferred`, the pass hands
 // the weight halves over instead of running them.
-void Backward(Context& context, const std::vector<BackwardRoot>& roots, DeferredWeights* deferred = nullptr);
+void Backward(Context& context, const std::vector<BackwardRoot>& roots,
+              DeferredWeights* deferred = nullptr);
 void Backward(Context& context, const Variable& loss);
 
 }  // namespace tandem

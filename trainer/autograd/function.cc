@@ -40,11 +40,13 @@ class FunctionNode : public Node {
 // leaves its gradient here.
 class PairNode : public Node {
  public:
-  PairNode(std::string name, uint64_t sequence, std::vector<std::shared_ptr<Node>> inputs, PairBackwardFunction backward)
+  PairNode(std::string name, uint64_t sequence, std::vector<std::shared_ptr<Node>> inputs,
+           PairBackwardFunction backward)
       : Node(std::move(name), sequence, std::move(inputs), {}), backward_(std::move(backward)) {}
 
   void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override {
-    complete(context.failed() || !backward_ ? std::vector<Tensor>() : backward_(context, gradient, second_));
+    complete(context.failed() || !backward_ ? std::vector<Tensor>()
+                                            : backward_(context, gradient, second_));
   }
   bool HasGradientElsewhere() const override { return second_.defined(); }
   void Release() override {
@@ -87,22 +89,28 @@ Variable Record(Context& context, std::string name, Tensor output, FunctionParts
   bool any_input = false, any_weight = false;
   auto inputs = NodesOf(parts.inputs, &any_input);
   auto weights = NodesOf(parts.weights, &any_weight);
-  if (!context.training() || (!any_input && !any_weight)) return Variable::Constant(std::move(output));
-  auto node = std::make_shared<FunctionNode>(std::move(name), context.NextNode(), std::move(inputs),
-                                             any_weight ? std::move(weights) : std::vector<std::shared_ptr<Node>>(),
-                                             any_input ? std::move(parts.backward_input) : nullptr,
-                                             std::move(parts.backward_weight), parts.reads_gradient_on_host);
+  if (!context.training() || (!any_input && !any_weight))
+    return Variable::Constant(std::move(output));
+  auto node = std::make_shared<FunctionNode>(
+      std::move(name), context.NextNode(), std::move(inputs),
+      any_weight ? std::move(weights) : std::vector<std::shared_ptr<Node>>(),
+      any_input ? std::move(parts.backward_input) : nullptr, std::move(parts.backward_weight),
+      parts.reads_gradient_on_host);
   return Variable(std::move(output), std::move(node));
 }
 
-std::pair<Variable, Variable> RecordPair(Context& context, const std::string& name, Tensor first, Tensor second,
-                                         const std::vector<Variable>& inputs, PairBackwardFunction backward) {
+std::pair<Variable, Variable> RecordPair(Context& context, const std::string& name, Tensor first,
+                                         Tensor second, const std::vector<Variable>& inputs,
+                                         PairBackwardFunction backward) {
   bool any = false;
   auto nodes = NodesOf(inputs, &any);
-  if (!context.training() || !any) return {Variable::Constant(std::move(first)), Variable::Constant(std::move(second))};
-  const auto pair = std::make_shared<PairNode>(name, context.NextNode(), std::move(nodes), std::move(backward));
+  if (!context.training() || !any)
+    return {Variable::Constant(std::move(first)), Variable::Constant(std::move(second))};
+  const auto pair =
+      std::make_shared<PairNode>(name, context.NextNode(), std::move(nodes), std::move(backward));
   return {Variable(std::move(first), pair),
-          Variable(std::move(second), std::make_shared<SecondNode>(name + ".second", context.NextNode(), pair))};
+          Variable(std::move(second),
+                   std::make_shared<SecondNode>(name + ".second", context.NextNode(), pair))};
 }
 
 }  // namespace tandem

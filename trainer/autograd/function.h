@@ -30,11 +30,13 @@ Variable Record(Context& context, std::string name, Tensor output, FunctionParts
 
 // Returns the gradients of the inputs, given the gradients of two outputs. One of the two gradients
 // may be undefined: no gradient reached that output.
-using PairBackwardFunction = std::function<std::vector<Tensor>(Context&, const Tensor& first, const Tensor& second)>;
+using PairBackwardFunction =
+    std::function<std::vector<Tensor>(Context&, const Tensor& first, const Tensor& second)>;
 
 // Like Record, for an operation with two outputs. `backward` runs once, when the gradients of both
 // outputs are complete.
-std::pair<Variable, Variable> RecordPair(Context& context, const std::string& name, Tensor first, Tensor second,
-                                         const std::vector<Variable>& inputs, PairBackwardFunction backward);
+std::pair<Variable, Variable> RecordPair(Context& context, const std::string& name, Tensor first,
+                                         Tensor second, const std::vector<Variable>& inputs,
+                                         PairBackwardFunction backward);
 
 }  // namespace tandem

@@ -6,7 +6,8 @@ namespace tandem {
 
 Tensor LeafNode::GradientMemory(Context& context, Shape shape, DType dtype) {
   if (!storage_.defined() || storage_lent_ || has_gradient_) return context.Empty(shape, dtype);
-  TANDEM_CHECK(storage_.num_elements() == shape.num_elements() && storage_.dtype() == dtype) << name() << " " << shape;
+  TANDEM_CHECK(storage_.num_elements() == shape.num_elements() && storage_.dtype() == dtype)
+      << name() << " " << shape;
   storage_lent_ = true;
   return storage_.Reshape(shape);
 }
@@ -18,7 +19,8 @@ void LeafNode::BackwardInput(Context& context, const Tensor& gradient, Complete 
     } else {
       if (storage_.defined()) {
         gradient_ = storage_;
-        if (!OwnsMemory(gradient)) kernels::Copy(gradient_.view(), gradient.view(), context.stream());
+        if (!OwnsMemory(gradient))
+          kernels::Copy(gradient_.view(), gradient.view(), context.stream());
       } else if (gradient.unique()) {
         gradient_ = gradient;
       } else {

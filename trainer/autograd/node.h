@@ -23,7 +23,10 @@ class Node {
 
   Node(std::string name, uint64_t sequence, std::vector<std::shared_ptr<Node>> inputs,
        std::vector<std::shared_ptr<Node>> weights)
-      : name_(std::move(name)), sequence_(sequence), inputs_(std::move(inputs)), weights_(std::move(weights)) {}
+      : name_(std::move(name)),
+        sequence_(sequence),
+        inputs_(std::move(inputs)),
+        weights_(std::move(weights)) {}
   virtual ~Node() = default;
 
   // First half: computes the gradients of `inputs`.
@@ -36,7 +39,9 @@ class Node {
 
   // Uninitialised memory for a gradient that the caller computes and delivers to this node. Returns
   // the place of the node's sum if that place is free, which saves a copy.
-  virtual Tensor GradientMemory(Context& context, Shape shape, DType dtype) { return context.Empty(shape, dtype); }
+  virtual Tensor GradientMemory(Context& context, Shape shape, DType dtype) {
+    return context.Empty(shape, dtype);
+  }
   // True if the first half reads the numbers of its gradient on the host. The root gradient of 1 of
   // such a node lies in host memory, so the host need not wait for the device.
   virtual bool ReadsGradientOnHost() const { return false; }

@@ -10,7 +10,8 @@
 namespace tandem {
 
 Variable ParameterSet::Add(const std::string& name, const Tensor& value, bool decay) {
-  for (const auto& parameter : parameters_) TANDEM_CHECK(parameter->name != name) << name << " exists already";
+  for (const auto& parameter : parameters_)
+    TANDEM_CHECK(parameter->name != name) << name << " exists already";
   auto parameter = std::make_unique<Parameter>();
   parameter->name = name;
   parameter->shape = value.shape();
@@ -51,9 +52,12 @@ int64_t ParameterSet::num_elements() const {
 }
 
 void ParameterSet::Assign(const Tensor& to, const Tensor& from) const {
-  TANDEM_CHECK(to.shape() == from.shape() && to.dtype() == from.dtype()) << to.shape() << " and " << from.shape();
-  if (device().is_cuda()) kernels::Copy(to.view(), Place(from).view(), *stream_);
-  else std::memcpy(to.raw(), from.raw(), to.num_bytes());
+  TANDEM_CHECK(to.shape() == from.shape() && to.dtype() == from.dtype())
+      << to.shape() << " and " << from.shape();
+  if (device().is_cuda())
+    kernels::Copy(to.view(), Place(from).view(), *stream_);
+  else
+    std::memcpy(to.raw(), from.raw(), to.num_bytes());
 }
 
 void ParameterSet::ClearGradients() {
@@ -62,7 +66,8 @@ void ParameterSet::ClearGradients() {
 
 void ParameterSet::MakeShadows(Stream& stream) {
   for (const auto& parameter : parameters_) {
-    // A GPU's product adds a bias of its result's type at no cost; a CPU's adds any F32 one, which keeps all its bits.
+    // A GPU's product adds a bias of its result's type at no cost; a CPU's adds any F32 one, which
+    // keeps all its bits.
     if (parameter->shape.num_dims() < 2 && !device().is_cuda()) continue;
     parameter->variable.leaf().set_shadow(Tensor::Empty(parameter->shape, DType::BF16, device()));
   }

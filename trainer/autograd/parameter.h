@@ -1,6 +1,6 @@
-// A dense parameter: its logical name and shape, its leaf, and what must be summed to complete its gradient. Parameters
-// are made through a ParameterSet, whose order (the order of creation) is the order of buckets, states and files.
-// Thread rule: one thread builds and uses a set.
+// A dense parameter: its logical name and shape, its leaf, and what must be summed to complete its
+// gradient. Parameters are made through a ParameterSet, whose order (the order of creation) is the
+// order of buckets, states and files. Thread rule: one thread builds and uses a set.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@
 
 namespace tandem {
 
-// Mesh axes over which ranks hold partial sums of this gradient (a bit set): the record from which every reduction is
-// derived. A parameter that is whole on every rank and sees a part of the batch is partial over DP.
+// Mesh axes over which ranks hold partial sums of this gradient (a bit set): the record from which
+// every reduction is derived. A parameter that is whole on every rank and sees a part of the batch
+// is partial over DP.
 enum PartialAxis : uint32_t { kPartialOverDp = 1, kPartialOverTp = 2, kPartialOverCp = 4 };
 
 struct Parameter {
@@ -28,9 +29,10 @@ struct Parameter {
 
 class ParameterSet {
  public:
-  // Initial values are a function of (seed, name, element): layout, order and device never enter. Parameters lie on the device of
-  // `stream` (null: in the host's memory), which outlives the set.
-  ParameterSet(uint64_t seed, DType dtype, Stream* stream = nullptr) : seed_(seed), dtype_(dtype), stream_(stream) {}
+  // Initial values are a function of (seed, name, element): layout, order and device never enter.
+  // Parameters lie on the device of `stream` (null: in the host's memory), which outlives the set.
+  ParameterSet(uint64_t seed, DType dtype, Stream* stream = nullptr)
+      : seed_(seed), dtype_(dtype), stream_(stream) {}
 
   Variable Normal(const std::string& name, Shape shape, double stddev);
   Variable Uniform(const std::string& name, Shape shape, double bound);  // in (-bound, bound)
@@ -41,16 +43,20 @@ class ParameterSet {
   int64_t num_elements() const;
   Device device() const { return stream_ == nullptr ? Device{} : stream_->device(); }
   // The same elements where the parameters lie, and back in the host's memory.
-  Tensor Place(const Tensor& tensor) const { return stream_ == nullptr ? tensor : tensor.To(stream_->device(), *stream_); }
-  Tensor ToHost(const Tensor& tensor) const { return stream_ == nullptr ? tensor : tensor.ToHost(*stream_); }
+  Tensor Place(const Tensor& tensor) const {
+    return stream_ == nullptr ? tensor : tensor.To(stream_->device(), *stream_);
+  }
+  Tensor ToHost(const Tensor& tensor) const {
+    return stream_ == nullptr ? tensor : tensor.ToHost(*stream_);
+  }
   // The first error of the device that the parameters lie on: what ToHost gave may be wrong then.
   absl::Status status() const { return stream_ == nullptr ? absl::OkStatus() : stream_->status(); }
   // The elements of `from`, in the host's memory, become those of `to`, where the parameters lie.
   void Assign(const Tensor& to, const Tensor& from) const;
   void ClearGradients();
-  // Gives the leaf of every matrix a BF16 shadow of its value, on a CUDA device that of every vector too. Whoever changes values
-  // later refreshes them: an optimizer as it writes, everybody else (a checkpoint was loaded) by RefreshShadows. REQUIRES: F32
-  // parameters.
+  // Gives the leaf of every matrix a BF16 shadow of its value, on a CUDA device that of every
+  // vector too. Whoever changes values later refreshes them: an optimizer as it writes, everybody
+  // else (a checkpoint was loaded) by RefreshShadows. REQUIRES: F32 parameters.
   void MakeShadows(Stream& stream);
   // Computes all shadows anew; nothing to do where there are none.
   void RefreshShadows(Stream& stream);

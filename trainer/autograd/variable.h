@@ -15,7 +15,8 @@ namespace tandem {
 class Variable {
  public:
   Variable() = default;
-  Variable(Tensor value, std::shared_ptr<Node> node) : value_(std::move(value)), node_(std::move(node)) {}
+  Variable(Tensor value, std::shared_ptr<Node> node)
+      : value_(std::move(value)), node_(std::move(node)) {}
   static Variable Constant(Tensor value) { return Variable(std::move(value), nullptr); }
   static Variable Leaf(Tensor value, std::string name) {
     return Variable(std::move(value), std::make_shared<LeafNode>(std::move(name)));

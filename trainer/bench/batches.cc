@@ -23,7 +23,8 @@ Counts CountOccurrences(const PullPushCase& bench, absl::Span<const uint64_t> id
     for (size_t b = 0; b < kNumBatches; ++b) {
       counts[client][b].resize(ids.size());
       for (const uint64_t id : batches[b]) {
-        if (const uint64_t place = places.Find(id); place != ps::RowIndex::kAbsent) ++counts[client][b][place];
+        if (const uint64_t place = places.Find(id); place != ps::RowIndex::kAbsent)
+          ++counts[client][b][place];
       }
     }
   }
@@ -37,15 +38,19 @@ size_t IdsPerStep(const PullPushCase& bench) {
 }
 
 double RowBytes(const PullPushCase& bench, size_t num_ids) {
-  return static_cast<double>(num_ids * (sizeof(uint64_t) + ps::WireBytes(bench.wire(), bench.dim())));
+  return static_cast<double>(num_ids *
+                             (sizeof(uint64_t) + ps::WireBytes(bench.wire(), bench.dim())));
 }
 
 double PooledBytes(const PullPushCase& bench) {
-  return static_cast<double>(IdsPerStep(bench) * sizeof(uint64_t) + bench.batch() * (sizeof(uint32_t) + bench.dim() * sizeof(float)));
+  return static_cast<double>(IdsPerStep(bench) * sizeof(uint64_t) +
+                             bench.batch() * (sizeof(uint32_t) + bench.dim() * sizeof(float)));
 }
 
 std::vector<std::vector<uint64_t>> MakeBatches(const PullPushCase& bench, uint32_t client) {
-  IdSource source(bench.rows(), bench.ids() == PullPushCase::ZIPF ? IdDistribution::ZIPF : IdDistribution::UNIFORM, client);
+  IdSource source(
+      bench.rows(),
+      bench.ids() == PullPushCase::ZIPF ? IdDistribution::ZIPF : IdDistribution::UNIFORM, client);
   std::vector<std::vector<uint64_t>> batches(kNumBatches);
   for (size_t b = 0; b < kNumBatches; ++b) {
     ps::RowIndex seen(HasSamples(bench) ? 0 : IdsPerStep(bench));
@@ -63,7 +68,8 @@ std::vector<float> GradientPattern(uint32_t dim) {
   return pattern;
 }
 
-std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint64_t> ids, uint64_t num_steps) {
+std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint64_t> ids,
+                                uint64_t num_steps) {
   const uint32_t dim = bench.dim();
   const std::vector<float> pattern = GradientPattern(dim);
   std::vector<float> rows;
@@ -78,12 +84,14 @@ std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint
     float* row = rows.data() + i * dim;
     for (uint64_t step = 0; step < num_steps; ++step) {
       uint32_t count = 0;
-      for (const auto& of_client : counts) count += std::min(of_client[step % kNumBatches][i], most);
+      for (const auto& of_client : counts)
+        count += std::min(of_client[step % kNumBatches][i], most);
       if (count == 0) continue;
       for (uint32_t column = 0; column < dim; ++column) {
         const uint64_t first = bench.mode() == PullPushCase::POOLED ? 0 : ids[i] % 4;
         const float size = static_cast<float>(count) * pattern[first + column];
-        row[column] -= bench.mode() == PullPushCase::PULL_PUSH ? std::copysign(size, row[column]) : PushSign(step) * size;
+        row[column] -= bench.mode() == PullPushCase::PULL_PUSH ? std::copysign(size, row[column])
+                                                               : PushSign(step) * size;
       }
     }
   }

@@ -38,7 +38,9 @@ double PooledBytes(const PullPushCase& bench);
 std::vector<std::vector<uint64_t>> MakeBatches(const PullPushCase& bench, uint32_t client);
 
 // The weights of a row before the first step.
-inline float FirstWeight(uint64_t id, uint32_t column) { return static_cast<float>((id * 7 + column) % 17) - 8.0f; }
+inline float FirstWeight(uint64_t id, uint32_t column) {
+  return static_cast<float>((id * 7 + column) % 17) - 8.0f;
+}
 // The largest number of an id's occurrences in a batch that count: gradients up to 256 are exact in
 // bf16 and f16 too.
 inline constexpr uint32_t kMostCounted = 64;
@@ -51,6 +53,7 @@ std::vector<float> GradientPattern(uint32_t dim);
 inline float PushSign(uint64_t step) { return step / kNumBatches % 2 == 0 ? 1.0f : -1.0f; }
 
 // The rows of `ids` after `num_steps` steps of all clients: [ids.size(), dim].
-std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint64_t> ids, uint64_t num_steps);
+std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint64_t> ids,
+                                uint64_t num_steps);
 
 }  // namespace tandem::bench

@@ -16,7 +16,7 @@ struct Ceilings {
   // Multiply-adds in registers, at the clock that matrix products leave a processor.
   double f32_fma = 0;
   double f32_fma_alone = 0;  // multiply-adds in registers at the full clock; 0 for a device
-  double copy_bytes = 0;                   // bytes read plus bytes written a second
+  double copy_bytes = 0;     // bytes read plus bytes written a second
 };
 // Measures `threads` CPU threads together: 512 x 512 x 512 products by oneDNN and in pieces, and
 // copies of 32 MB. `operands` is the type (F32 or BF16) of the products at whose clock f32_fma is

@@ -12,21 +12,28 @@ namespace {
 
 void AddStore(CLI::App& bench, int* code) {
   const auto options = std::make_shared<StoreOptions>();
-  auto* command = bench.add_subcommand("store", "one table on one thread, beside the same work on rows whose places are known");
-  command->add_option("--op", options->ops, "what is done with the rows; default: gather, sgd and adagrad")
+  auto* command = bench.add_subcommand(
+      "store", "one table on one thread, beside the same work on rows whose places are known");
+  command
+      ->add_option("--op", options->ops,
+                   "what is done with the rows; default: gather, sgd and adagrad")
       ->check(CLI::IsMember({"gather", "sgd", "adagrad", "grow"}))
       ->type_name("gather|sgd|adagrad|grow");
   command->add_option("--rows", options->rows, "of the table")
       ->check(CLI::Range(uint64_t{10000}, uint64_t{4000000000}))
       ->capture_default_str();
-  command->add_option("--batch", options->batch, "ids of a call; default: 4096 x 26, those of a step; 4096: of a message")
+  command
+      ->add_option("--batch", options->batch,
+                   "ids of a call; default: 4096 x 26, those of a step; 4096: of a message")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--dim", options->dims, "default: 64, 16 and 128; of grow 16")->check(CLI::Range(1, 65536));
+  command->add_option("--dim", options->dims, "default: 64, 16 and 128; of grow 16")
+      ->check(CLI::Range(1, 65536));
   command->add_option("--ids", options->ids, "how ids are drawn; default: both")
       ->check(CLI::IsMember({"uniform", "zipf"}))
       ->type_name("uniform|zipf");
   command
-      ->add_option("--memory", options->memory_gb, "grow: rows are created until the table takes so much, in units of 10^9 bytes")
+      ->add_option("--memory", options->memory_gb,
+                   "grow: rows are created until the table takes so much, in units of 10^9 bytes")
       ->check(CLI::PositiveNumber)
       ->type_name("GB")
       ->capture_default_str();
@@ -41,14 +48,18 @@ void AddStep(CLI::App& bench, int* code) {
   const auto options = std::make_shared<StepOptions>();
   auto* command = bench.add_subcommand("step", "a whole training step, and where its time goes");
   command
-      ->add_option("--preset", options->presets, "gpt, sasrec, gpt2 (124M parameters) or a job file; default: gpt and sasrec")
+      ->add_option("--preset", options->presets,
+                   "gpt, sasrec, gpt2 (124M parameters) or a job file; default: gpt and sasrec")
       ->type_name("gpt|sasrec|gpt2|JOB");
-  command->add_option("--threads", options->threads, "compute threads; default: 1 and 2")->check(CLI::Range(1, 256));
+  command->add_option("--threads", options->threads, "compute threads; default: 1 and 2")
+      ->check(CLI::Range(1, 256));
   command->add_option("--dtype", options->dtypes, "f32 or bf16; default: both where the job can")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->type_name("f32|bf16");
   cli::AddSetFlag(*command, options->sets);
-  command->add_option("--steps", options->steps, "timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
+  command->add_option("--steps", options->steps, "timed steps")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
   command->add_option("--json", options->json, "write the figures as JSON")->type_name("FILE");
   command->callback([=] { *code = BenchStep(*options); });
 }
@@ -56,43 +67,66 @@ void AddStep(CLI::App& bench, int* code) {
 void AddPullPushFlags(CLI::App& command, PullPushOptions& options) {
   command
       .add_option("--mode", options.modes,
-                  "pull_push, pooled (bags of 26 ids, summed by the servers), pull, push, hybrid (a dense net over the sums of 26 rows makes "
+                  "pull_push, pooled (bags of 26 ids, summed by the servers), pull, push, hybrid "
+                  "(a dense net over the sums of 26 rows makes "
                   "the gradients and is trained too, by DDP) or hybrid_pooled; default: all")
       ->check(CLI::IsMember({"pull_push", "pooled", "pull", "push", "hybrid", "hybrid_pooled"}))
       ->type_name("pull_push|pooled|pull|push|hybrid|hybrid_pooled");
-  command.add_option("--clients", options.clients, "processes that pull and push; default: 1 for pull and push, else 2")
-      ->check(CLI::Range(1, 256));
-  command.add_option("--servers", options.servers, "parameter servers")->check(CLI::Range(1, 256))->capture_default_str();
-  command.add_option("--threads", options.threads, "worker threads of a server")->check(CLI::Range(1, 64))->capture_default_str();
-  command.add_option("--rows", options.rows, "rows of the table")->check(CLI::Range(2, 1 << 30))->capture_default_str();
-  command.add_option("--dim", options.dims, "numbers of a row; default: 64, 16 and 128")->check(CLI::Range(1, 65536));
   command
-      .add_option("--batch", options.batch, "a client and step: distinct ids for pull and push, else samples of 26 ids")
+      .add_option("--clients", options.clients,
+                  "processes that pull and push; default: 1 for pull and push, else 2")
+      ->check(CLI::Range(1, 256));
+  command.add_option("--servers", options.servers, "parameter servers")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command.add_option("--threads", options.threads, "worker threads of a server")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command.add_option("--rows", options.rows, "rows of the table")
+      ->check(CLI::Range(2, 1 << 30))
+      ->capture_default_str();
+  command.add_option("--dim", options.dims, "numbers of a row; default: 64, 16 and 128")
+      ->check(CLI::Range(1, 65536));
+  command
+      .add_option("--batch", options.batch,
+                  "a client and step: distinct ids for pull and push, else samples of 26 ids")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command.add_option("--ids", options.ids, "uniform or zipf (exponent 1.05); default: uniform, and zipf for dim 64")
+  command
+      .add_option("--ids", options.ids,
+                  "uniform or zipf (exponent 1.05); default: uniform, and zipf for dim 64")
       ->check(CLI::IsMember({"uniform", "zipf"}))
       ->type_name("uniform|zipf");
-  command.add_option("--wire", options.wires, "how rows and gradients travel; default: f32, and bf16 and int8 for uniform ids and dim 64")
+  command
+      .add_option("--wire", options.wires,
+                  "how rows and gradients travel; default: f32, and bf16 and int8 for uniform ids "
+                  "and dim 64")
       ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))
       ->type_name("f32|bf16|f16|int8");
-  command.add_option("--path", options.paths, "how rows travel: grpc, shm (shared memory) or all; default: grpc, and shm for dim 64")
+  command
+      .add_option(
+          "--path", options.paths,
+          "how rows travel: grpc, shm (shared memory) or all; default: grpc, and shm for dim 64")
       ->check(CLI::IsMember({"grpc", "shm", "all"}))
       ->type_name("grpc|shm|all");
   command
       .add_option("--permits", options.permits,
-                  "pull and push: steps of a client that may be under way; above 1 in the consistency PERMIT, else in BSP")
+                  "pull and push: steps of a client that may be under way; above 1 in the "
+                  "consistency PERMIT, else in BSP")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command.add_option("--seconds", options.seconds, "about how long a repetition takes")
       ->check(CLI::Range(0.001, 600.0))
       ->capture_default_str();
-  command.add_option("--steps", options.steps, "steps of a repetition, instead of --seconds")->check(CLI::Range(1, 1 << 20));
+  command.add_option("--steps", options.steps, "steps of a repetition, instead of --seconds")
+      ->check(CLI::Range(1, 1 << 20));
   command.add_option("--repetitions", options.repetitions, "the median of so many is told")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command.add_option("--json", options.json, "write the figures as JSON")->type_name("FILE");
-  for (auto [name, value] : {std::pair("--role", &options.role), {"--case", &options.one_case}, {"--master", &options.master}}) {
+  for (auto [name, value] : {std::pair("--role", &options.role),
+                             {"--case", &options.one_case},
+                             {"--master", &options.master}}) {
     command.add_option(name, *value, "")->group("");  // for the processes that the command starts
   }
   command.add_option("--index", options.index, "")->group("");
@@ -101,7 +135,8 @@ void AddPullPushFlags(CLI::App& command, PullPushOptions& options) {
 
 void AddPullPush(CLI::App& bench, int* code) {
   const auto options = std::make_shared<PullPushOptions>();
-  auto* command = bench.add_subcommand("pull-push", "rows between clients and parameter servers, beside what raw streams carry");
+  auto* command = bench.add_subcommand(
+      "pull-push", "rows between clients and parameter servers, beside what raw streams carry");
   AddPullPushFlags(*command, *options);
   command->callback([=] { *code = BenchPullPush(*options); });
 }
@@ -109,7 +144,8 @@ void AddPullPush(CLI::App& bench, int* code) {
 }  // namespace
 
 void AddBenchCommands(CLI::App& app, int* code) {
-  auto* bench = app.add_subcommand("bench", "measure how fast this machine runs what training is made of");
+  auto* bench =
+      app.add_subcommand("bench", "measure how fast this machine runs what training is made of");
   bench->require_subcommand(1);
   AddStore(*bench, code);
   AddStep(*bench, code);

@@ -28,18 +28,18 @@ struct StoreOptions {
   std::vector<uint32_t> dims;    // empty: 64, 16 and 128; for grow 16
   std::vector<std::string> ids;  // uniform, zipf; empty: both
   uint64_t rows = 10'000'000;
-  uint32_t batch = 4096 * 26;    // ids per call; for grow 256
-  double memory_gb = 2;          // for grow: 10^9 bytes
+  uint32_t batch = 4096 * 26;  // ids per call; for grow 256
+  double memory_gb = 2;        // for grow: 10^9 bytes
   uint32_t repetitions = 7;
-  std::string json;              // file for the figures; empty: none
+  std::string json;  // file for the figures; empty: none
 };
 int BenchStore(const StoreOptions& options);
 
 struct PullPushOptions {
   // Some of pull_push, pooled, pull, push, hybrid, hybrid_pooled; empty: all.
   std::vector<std::string> modes;
-  std::vector<uint32_t> dims;      // empty: 64, 16 and 128
-  std::vector<std::string> ids;    // uniform, zipf; empty: both where both are informative
+  std::vector<uint32_t> dims;    // empty: 64, 16 and 128
+  std::vector<std::string> ids;  // uniform, zipf; empty: both where both are informative
   // f32, bf16, f16, int8; empty: f32, and bf16 and int8 where informative.
   std::vector<std::string> wires;
   std::vector<std::string> paths;  // grpc, shm, all; empty: both where both are informative
@@ -47,13 +47,13 @@ struct PullPushOptions {
   int servers = 1;
   int threads = 1;  // worker threads per server
   uint64_t rows = 1'000'000;
-  uint32_t batch = 4096;   // per client and step: ids for pull and push, else samples of 26 ids
+  uint32_t batch = 4096;  // per client and step: ids for pull and push, else samples of 26 ids
   // Pull and push: steps of a client that may be in flight; other modes have 1.
   uint32_t permits = 1;
-  uint32_t steps = 0;      // steps per repetition; 0: as many as take `seconds`
+  uint32_t steps = 0;  // steps per repetition; 0: as many as take `seconds`
   double seconds = 0.6;
   uint32_t repetitions = 5;
-  std::string json;        // file for the figures; empty: none
+  std::string json;  // file for the figures; empty: none
   // Set in a process that this command starts: server or client, its case, and the addresses of the
   // others. Empty in the command itself.
   std::string role, one_case, master, secret_file;

@@ -42,11 +42,14 @@ constexpr char32_t kFirstSymbol = 0x20000;  // any character will do
 
 data::Text RandomText(int64_t vocabulary_size, int64_t max_length) {
   std::u32string symbols;
-  for (int64_t s = 0; s < vocabulary_size; ++s) symbols.push_back(kFirstSymbol + static_cast<char32_t>(s));
-  data::Text text{.vocabulary = data::Vocabulary(symbols), .train = {}, .valid = {}, .num_unseen = 0};
+  for (int64_t s = 0; s < vocabulary_size; ++s)
+    symbols.push_back(kFirstSymbol + static_cast<char32_t>(s));
+  data::Text text{
+      .vocabulary = data::Vocabulary(symbols), .train = {}, .valid = {}, .num_unseen = 0};
   const RandomKey key{1, StableHash("bench text")};
   for (int64_t i = 0; i < kGptSymbols; ++i) {
-    text.train.push_back(static_cast<int32_t>(RandomBelow(key, 0, static_cast<uint64_t>(i), static_cast<uint64_t>(vocabulary_size))));
+    text.train.push_back(static_cast<int32_t>(
+        RandomBelow(key, 0, static_cast<uint64_t>(i), static_cast<uint64_t>(vocabulary_size))));
   }
   text.valid.assign(text.train.begin(), text.train.begin() + max_length + 1);
   return text;
@@ -67,11 +70,13 @@ data::Interactions RandomLog() {
 
 }  // namespace
 
-absl::StatusOr<BenchJob> MakeBenchJob(const std::string& preset, const std::vector<std::string>& sets) {
+absl::StatusOr<BenchJob> MakeBenchJob(const std::string& preset,
+                                      const std::vector<std::string>& sets) {
   BenchJob bench;
   if (preset == "gpt" || preset == "gpt2") {
     const bool small = preset == "gpt";
-    ASSIGN_OR_RETURN(bench.job, ParseJob(small ? kGpt : kGpt2, "preset " + preset, sets, {.num_trainers = 1}));
+    ASSIGN_OR_RETURN(bench.job,
+                     ParseJob(small ? kGpt : kGpt2, "preset " + preset, sets, {.num_trainers = 1}));
     bench.data = std::make_unique<tasks::TextData>(
         RandomText(small ? kGptVocabulary : kGpt2Vocabulary, bench.job.model().gpt().max_length()));
   } else if (preset == "sasrec") {

@@ -22,6 +22,7 @@ struct BenchJob {
 // "sasrec": 2 blocks, dim 64, 1 head, 200 items in every sequence, batch 128, 3,416 items, BCE,
 // dropout 0.2, Adam over the whole item table. Any other preset is the path of a job file, whose
 // data are read. `sets` is that of LoadJob.
-absl::StatusOr<BenchJob> MakeBenchJob(const std::string& preset, const std::vector<std::string>& sets);
+absl::StatusOr<BenchJob> MakeBenchJob(const std::string& preset,
+                                      const std::vector<std::string>& sets);
 
 }  // namespace tandem::bench

@@ -11,7 +11,8 @@ namespace tandem::bench {
 
 double Quantile(std::vector<double> values, double part) {
   TANDEM_CHECK(!values.empty());
-  const size_t place = std::min(values.size() - 1, static_cast<size_t>(part * static_cast<double>(values.size())));
+  const size_t place =
+      std::min(values.size() - 1, static_cast<size_t>(part * static_cast<double>(values.size())));
   std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(place), values.end());
   return values[place];
 }
@@ -22,7 +23,8 @@ JsonFile::JsonFile(const std::string& path) : path_(path) {
 
 absl::Status JsonFile::status() const {
   if (path_.empty() || (file_.is_open() && file_.good())) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("cannot write --json ", path_, ": ", std::strerror(errno)));
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot write --json ", path_, ": ", std::strerror(errno)));
 }
 
 absl::Status JsonFile::Write(const std::vector<std::string>& objects) {

@@ -1,10 +1,9 @@
 // `tandem bench pull-push`: rows per second between clients and parameter servers in separate
 // processes, compared with raw streams between the same processes. This process starts them, is
 // their master and prints the clients' reports.
-#include <google/protobuf/text_format.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <google/protobuf/text_format.h>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,11 +16,11 @@
 #include "ps/wire/wire_codec.h"
 #include "rpc/master/service.h"
 #include "rpc/server.h"
+#include "trainer/bench/batches.h"
+#include "trainer/bench/commands.h"
 #include "trainer/bench/figures.h"
 #include "trainer/bench/pull_push_roles.h"
 #include "trainer/bench/raw_bytes.h"
-#include "trainer/bench/batches.h"
-#include "trainer/bench/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/signals.h"
 #include "trainer/cli/supervisor.h"
@@ -35,18 +34,19 @@ namespace {
 class Reports {
  public:
   void Register(rpc::Server& server) {
-    server.Handle("tandem.BenchService", "Report", rpc::MethodKind::UNARY, [this](rpc::Payload request, rpc::Reply reply) {
-      const std::string_view bytes = request.Flatten();
-      PullPushFigures figures;
-      if (!figures.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-        return reply(absl::InvalidArgumentError("malformed report"));
-      }
-      {
-        absl::MutexLock lock(&mutex_);
-        figures_.push_back(std::move(figures));
-      }
-      reply(rpc::Payload());
-    });
+    server.Handle("tandem.BenchService", "Report", rpc::MethodKind::UNARY,
+                  [this](rpc::Payload request, rpc::Reply reply) {
+                    const std::string_view bytes = request.Flatten();
+                    PullPushFigures figures;
+                    if (!figures.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+                      return reply(absl::InvalidArgumentError("malformed report"));
+                    }
+                    {
+                      absl::MutexLock lock(&mutex_);
+                      figures_.push_back(std::move(figures));
+                    }
+                    reply(rpc::Payload());
+                  });
   }
   std::vector<PullPushFigures> Take() {
     absl::MutexLock lock(&mutex_);
@@ -73,31 +73,42 @@ struct Measured {
 
 const char* ModeName(const PullPushCase& bench) {
   switch (bench.mode()) {
-    case PullPushCase::PULL: return "pull";
-    case PullPushCase::PUSH: return "push";
-    case PullPushCase::POOLED: return "pooled";
-    case PullPushCase::HYBRID: return "hybrid";
-    case PullPushCase::HYBRID_POOLED: return "hybrid_pooled";
-    default: return "pull_push";
+    case PullPushCase::PULL:
+      return "pull";
+    case PullPushCase::PUSH:
+      return "push";
+    case PullPushCase::POOLED:
+      return "pooled";
+    case PullPushCase::HYBRID:
+      return "hybrid";
+    case PullPushCase::HYBRID_POOLED:
+      return "hybrid_pooled";
+    default:
+      return "pull_push";
   }
 }
 PullPushCase::Mode ModeOf(const std::string& name) {
   PullPushCase bench;
-  for (const auto mode : {PullPushCase::PULL, PullPushCase::PUSH, PullPushCase::POOLED, PullPushCase::HYBRID, PullPushCase::HYBRID_POOLED}) {
+  for (const auto mode : {PullPushCase::PULL, PullPushCase::PUSH, PullPushCase::POOLED,
+                          PullPushCase::HYBRID, PullPushCase::HYBRID_POOLED}) {
     bench.set_mode(mode);
     if (name == ModeName(bench)) return mode;
   }
   return PullPushCase::PULL_PUSH;
 }
-const char* PathName(const PullPushCase& bench) { return bench.path() == PullPushCase::SHM ? "shm" : "grpc"; }
-const char* IdsName(const PullPushCase& bench) { return bench.ids() == PullPushCase::ZIPF ? "zipf" : "uniform"; }
+const char* PathName(const PullPushCase& bench) {
+  return bench.path() == PullPushCase::SHM ? "shm" : "grpc";
+}
+const char* IdsName(const PullPushCase& bench) {
+  return bench.ids() == PullPushCase::ZIPF ? "zipf" : "uniform";
+}
 
 // One repetition of all clients.
 struct Repetition {
   double seconds = 0;
   double pull_bytes = 0, push_bytes = 0;
   double pull_rate = 0, push_rate = 0;  // bytes per second while waiting for pulls or for pushes
-  std::vector<double> raw_pull_rates, raw_push_rates;  // by kRawWindows
+  std::vector<double> raw_pull_rates, raw_push_rates;             // by kRawWindows
   double client_seconds = 0, pull_seconds = 0, push_seconds = 0;  // sums over all clients
 };
 
@@ -130,7 +141,8 @@ Repetition Together(const std::vector<PullPushFigures>& clients, int number) {
 Measured Summarise(const PullPushCase& bench, const std::vector<PullPushFigures>& clients) {
   Measured m;
   m.bench = bench;
-  std::vector<double> rows, bytes, steps, pull_ratios, push_ratios, ratios, raw, pulls, owns, pushes;
+  std::vector<double> rows, bytes, steps, pull_ratios, push_ratios, ratios, raw, pulls, owns,
+      pushes;
   const auto num_steps = static_cast<double>(clients[0].steps() * clients.size());
   std::vector<Repetition> repetitions;
   std::vector<std::vector<double>> raw_pulls, raw_pushes;
@@ -139,7 +151,8 @@ Measured Summarise(const PullPushCase& bench, const std::vector<PullPushFigures>
     raw_pulls.push_back(repetitions.back().raw_pull_rates);
     raw_pushes.push_back(repetitions.back().raw_push_rates);
   }
-  const std::vector<double> raw_pull_rates = RatesOfBestWindow(raw_pulls), raw_push_rates = RatesOfBestWindow(raw_pushes);
+  const std::vector<double> raw_pull_rates = RatesOfBestWindow(raw_pulls),
+                            raw_push_rates = RatesOfBestWindow(raw_pushes);
   for (size_t i = 0; i < repetitions.size(); ++i) {
     const Repetition& r = repetitions[i];
     rows.push_back(static_cast<double>(clients[0].ids_per_step()) * num_steps / r.seconds);
@@ -174,13 +187,14 @@ Measured Summarise(const PullPushCase& bench, const std::vector<PullPushFigures>
   return m;
 }
 
-std::vector<std::string> RoleArguments(const PullPushCase& bench, const char* role, const std::string& master, uint32_t index) {
+std::vector<std::string> RoleArguments(const PullPushCase& bench, const char* role,
+                                       const std::string& master, uint32_t index) {
   std::string text;
   google::protobuf::TextFormat::Printer printer;
   printer.SetSingleLineMode(true);
   printer.PrintToString(bench, &text);
-  return {"bench", "pull-push", "--role", role, "--case", text, "--master", master, "--index", absl::StrCat(index),
-          "--secret-file", "-"};
+  return {"bench",   "pull-push",         "--role",        role, "--case", text, "--master", master,
+          "--index", absl::StrCat(index), "--secret-file", "-"};
 }
 
 struct CaseOutcome {
@@ -202,66 +216,89 @@ absl::StatusOr<CaseOutcome> RunCase(const PullPushCase& bench) {
   RETURN_IF_ERROR(server.Start("127.0.0.1:0"));
   cli::Supervisor supervisor(&secret);
   for (uint32_t i = 0; i < bench.servers(); ++i) {
-    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i), RoleArguments(bench, "server", server.address(), i)));
+    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i),
+                                     RoleArguments(bench, "server", server.address(), i)));
   }
   for (uint32_t i = 0; i < bench.clients(); ++i) {
-    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("trainer-", i), RoleArguments(bench, "client", server.address(), i)));
+    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("trainer-", i),
+                                     RoleArguments(bench, "client", server.address(), i)));
   }
   const cli::Supervisor::Outcome outcome = supervisor.Run();
   server.Shutdown(0);
   CaseOutcome ended{outcome, reports.Take()};
   if (ended.processes.exit_code == 0 && ended.clients.size() != bench.clients()) {
-    return absl::InternalError(absl::StrCat(ended.clients.size(), " of ", bench.clients(), " clients reported"));
+    return absl::InternalError(
+        absl::StrCat(ended.clients.size(), " of ", bench.clients(), " clients reported"));
   }
   return ended;
 }
 
 void PrintHead(const std::vector<PullPushCase>& plan) {
   std::printf(
-      "A row: an id looked up, pulled and (unless the mode is pull) its gradient pushed once, over all clients. GB/s: 8 bytes of id and what\n"
-      "the row travels as for each pull and for each push of a distinct id, over the whole step. wait+own+wait: a client's step is the wait for\n"
-      "rows, work of its own (in hybrid modes the dense net and its all-reduce) and the wait for pushes and the commit; pull_push works in parts\n"
-      "of its ids: rows of some are on their way while gradients of others are made and pushed. raw: streams of 1 MB messages gathered in pieces\n"
-      "of 256 bytes and copied out, on the same path between the same processes; its share: our GB/s while clients wait for pulls or pushes, of\n"
-      "raw (of pull_push, where one goes on during the other, the whole share tells most). permits: steps of a client that may be under way. %u repetitions, medians.\n"
+      "A row: an id looked up, pulled and (unless the mode is pull) its gradient pushed once, over "
+      "all clients. GB/s: 8 bytes of id and what\n"
+      "the row travels as for each pull and for each push of a distinct id, over the whole step. "
+      "wait+own+wait: a client's step is the wait for\n"
+      "rows, work of its own (in hybrid modes the dense net and its all-reduce) and the wait for "
+      "pushes and the commit; pull_push works in parts\n"
+      "of its ids: rows of some are on their way while gradients of others are made and pushed. "
+      "raw: streams of 1 MB messages gathered in pieces\n"
+      "of 256 bytes and copied out, on the same path between the same processes; its share: our "
+      "GB/s while clients wait for pulls or pushes, of\n"
+      "raw (of pull_push, where one goes on during the other, the whole share tells most). "
+      "permits: steps of a client that may be under way. %u repetitions, medians.\n"
       "%-13s %7s %7s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %14s %8s %6s %6s %6s\n",
-      plan[0].repetitions(), "mode", "clients", "servers", "threads", "permits", "dim", "ids", "path", "wire", "M rows/s", "GB/s", "p50 ms",
-      "p99 ms", "wait+own+wait", "raw GB/s", "share", "pull", "push");
+      plan[0].repetitions(), "mode", "clients", "servers", "threads", "permits", "dim", "ids",
+      "path", "wire", "M rows/s", "GB/s", "p50 ms", "p99 ms", "wait+own+wait", "raw GB/s", "share",
+      "pull", "push");
   std::fflush(stdout);
 }
 
 void Print(const Measured& m) {
-  const auto ratio = [](double value) { return value > 0 ? absl::StrFormat("%.2f", value) : std::string("-"); };
-  const std::string split = absl::StrFormat("%.1f+%.1f+%.1f", m.pull_seconds * 1e3, m.own_seconds * 1e3, m.push_seconds * 1e3);
-  std::printf("%-13s %7u %7u %7d %7u %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %14s %8.2f %6s %6s %6s\n", ModeName(m.bench),
-              m.bench.clients(), m.bench.servers(), m.bench.threads(), m.bench.permits(), m.bench.dim(), IdsName(m.bench), PathName(m.bench),
-              ps::NameOf(m.bench.wire()),
-              m.rows_per_second * 1e-6, m.bytes_per_second * 1e-9, m.p50_seconds * 1e3, m.p99_seconds * 1e3, split.c_str(),
-              m.raw_bytes_per_second * 1e-9, ratio(m.ratio).c_str(), ratio(m.pull_ratio).c_str(), ratio(m.push_ratio).c_str());
+  const auto ratio = [](double value) {
+    return value > 0 ? absl::StrFormat("%.2f", value) : std::string("-");
+  };
+  const std::string split = absl::StrFormat("%.1f+%.1f+%.1f", m.pull_seconds * 1e3,
+                                            m.own_seconds * 1e3, m.push_seconds * 1e3);
+  std::printf(
+      "%-13s %7u %7u %7d %7u %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %14s %8.2f %6s %6s %6s\n",
+      ModeName(m.bench), m.bench.clients(), m.bench.servers(), m.bench.threads(), m.bench.permits(),
+      m.bench.dim(), IdsName(m.bench), PathName(m.bench), ps::NameOf(m.bench.wire()),
+      m.rows_per_second * 1e-6, m.bytes_per_second * 1e-9, m.p50_seconds * 1e3, m.p99_seconds * 1e3,
+      split.c_str(), m.raw_bytes_per_second * 1e-9, ratio(m.ratio).c_str(),
+      ratio(m.pull_ratio).c_str(), ratio(m.push_ratio).c_str());
   if (!m.wrong.empty()) std::printf("FAIL: %s\n", m.wrong.c_str());
   std::fflush(stdout);
 }
 
 std::string JsonObject(const Measured& m) {
   return absl::StrCat(
-      "{\"mode\":\"", ModeName(m.bench), "\",\"clients\":", m.bench.clients(), ",\"servers\":", m.bench.servers(),
-      ",\"threads\":", m.bench.threads(), ",\"permits\":", m.bench.permits(), ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(),
-      ",\"batch\":", m.bench.batch(), ",\"ids\":\"", IdsName(m.bench),
-      "\",\"path\":\"", PathName(m.bench), "\",\"wire\":\"", ps::NameOf(m.bench.wire()),
+      "{\"mode\":\"", ModeName(m.bench), "\",\"clients\":", m.bench.clients(),
+      ",\"servers\":", m.bench.servers(), ",\"threads\":", m.bench.threads(),
+      ",\"permits\":", m.bench.permits(), ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(),
+      ",\"batch\":", m.bench.batch(), ",\"ids\":\"", IdsName(m.bench), "\",\"path\":\"",
+      PathName(m.bench), "\",\"wire\":\"", ps::NameOf(m.bench.wire()),
       "\",\"rows_per_second\":", report::JsonNumber(m.rows_per_second),
-      ",\"gb_per_second\":", report::JsonNumber(m.bytes_per_second * 1e-9), ",\"p50_ms\":", report::JsonNumber(m.p50_seconds * 1e3),
-      ",\"p99_ms\":", report::JsonNumber(m.p99_seconds * 1e3), ",\"pull_ms\":", report::JsonNumber(m.pull_seconds * 1e3),
-      ",\"own_ms\":", report::JsonNumber(m.own_seconds * 1e3), ",\"push_ms\":", report::JsonNumber(m.push_seconds * 1e3),
-      ",\"raw_", PathName(m.bench), "_gb_per_second\":", report::JsonNumber(m.raw_bytes_per_second * 1e-9),
-      ",\"ratio_to_raw_", PathName(m.bench), "\":", report::JsonNumber(m.ratio), ",\"correct\":", m.wrong.empty() ? "true" : "false", "}");
+      ",\"gb_per_second\":", report::JsonNumber(m.bytes_per_second * 1e-9),
+      ",\"p50_ms\":", report::JsonNumber(m.p50_seconds * 1e3),
+      ",\"p99_ms\":", report::JsonNumber(m.p99_seconds * 1e3),
+      ",\"pull_ms\":", report::JsonNumber(m.pull_seconds * 1e3),
+      ",\"own_ms\":", report::JsonNumber(m.own_seconds * 1e3),
+      ",\"push_ms\":", report::JsonNumber(m.push_seconds * 1e3), ",\"raw_", PathName(m.bench),
+      "_gb_per_second\":", report::JsonNumber(m.raw_bytes_per_second * 1e-9), ",\"ratio_to_raw_",
+      PathName(m.bench), "\":", report::JsonNumber(m.ratio),
+      ",\"correct\":", m.wrong.empty() ? "true" : "false", "}");
 }
 
-absl::StatusOr<PullPushCase> MakeCase(const PullPushOptions& options, const std::string& mode, uint32_t dim,
-                                      const std::string& ids, const std::string& wire, const std::string& path) {
+absl::StatusOr<PullPushCase> MakeCase(const PullPushOptions& options, const std::string& mode,
+                                      uint32_t dim, const std::string& ids, const std::string& wire,
+                                      const std::string& path) {
   PullPushCase bench;
   bench.set_path(path == "shm" ? PullPushCase::SHM : PullPushCase::GRPC);
   bench.set_mode(ModeOf(mode));
-  bench.set_clients(options.clients > 0 ? static_cast<uint32_t>(options.clients) : HasSamples(bench) ? 2 : 1);
+  bench.set_clients(options.clients > 0 ? static_cast<uint32_t>(options.clients)
+                    : HasSamples(bench) ? 2
+                                        : 1);
   bench.set_servers(static_cast<uint32_t>(options.servers));
   bench.set_threads(options.threads);
   bench.set_rows(options.rows);
@@ -275,42 +312,49 @@ absl::StatusOr<PullPushCase> MakeCase(const PullPushOptions& options, const std:
   bench.set_seconds(options.seconds);
   bench.set_repetitions(options.repetitions);
   if (HasSamples(bench) && options.permits > 1 && !options.modes.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--permits ", options.permits, " with --mode ", mode, ", whose steps follow one another; allowed: 1"));
+    return absl::InvalidArgumentError(absl::StrCat("--permits ", options.permits, " with --mode ",
+                                                   mode,
+                                                   ", whose steps follow one another; allowed: 1"));
   }
   bench.set_permits(HasSamples(bench) ? 1 : options.permits);
   if (IsPooled(bench) && bench.wire() != WIRE_F32) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--wire ", wire, " with --mode ", mode, ", whose sums travel in f32; allowed: f32"));
+    return absl::InvalidArgumentError(absl::StrCat("--wire ", wire, " with --mode ", mode,
+                                                   ", whose sums travel in f32; allowed: f32"));
   }
   if (!HasSamples(bench) && bench.batch() > bench.rows() / 2) {
-    return absl::InvalidArgumentError(absl::StrCat("--batch ", bench.batch(), " with --mode ", mode,
-                                                   ", which takes that many distinct ids of --rows ", bench.rows(),
-                                                   "; allowed: half of them"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch ", bench.batch(), " with --mode ", mode,
+                     ", which takes that many distinct ids of --rows ", bench.rows(),
+                     "; allowed: half of them"));
   }
   return bench;
 }
 
 bool Wanted(const std::vector<std::string>& paths, const char* path, bool by_default) {
   if (paths.empty()) return by_default || path == std::string("grpc");
-  return std::any_of(paths.begin(), paths.end(), [&](const std::string& asked) { return asked == path || asked == "all"; });
+  return std::any_of(paths.begin(), paths.end(),
+                     [&](const std::string& asked) { return asked == path || asked == "all"; });
 }
 
 absl::StatusOr<std::vector<PullPushCase>> Plan(const PullPushOptions& options) {
   const auto or_all = [](const auto& asked, auto all) { return asked.empty() ? all : asked; };
   std::vector<PullPushCase> plan;
-  const std::vector<std::string> all_modes{"pull_push", "pooled", "pull", "push", "hybrid", "hybrid_pooled"};
+  const std::vector<std::string> all_modes{"pull_push", "pooled", "pull",
+                                           "push",      "hybrid", "hybrid_pooled"};
   for (const std::string& mode : or_all(options.modes, all_modes)) {
     for (const uint32_t dim : or_all(options.dims, std::vector<uint32_t>{64, 16, 128})) {
-      for (const std::string& ids : or_all(options.ids, std::vector<std::string>{"uniform", "zipf"})) {
+      for (const std::string& ids :
+           or_all(options.ids, std::vector<std::string>{"uniform", "zipf"})) {
         // Other dims show how bytes and rows share the cost; one kind of ids is enough for that.
         if (options.dims.empty() && options.ids.empty() && dim != 64 && ids == "zipf") continue;
-        for (const std::string& wire : or_all(options.wires, std::vector<std::string>{"f32", "bf16", "int8"})) {
+        for (const std::string& wire :
+             or_all(options.wires, std::vector<std::string>{"f32", "bf16", "int8"})) {
           if (options.wires.empty() && wire != "f32" && (dim != 64 || ids == "zipf")) continue;
           if (options.modes.empty() && mode.ends_with("pooled") && wire != "f32") continue;
           for (const char* path : {"grpc", "shm"}) {
             if (!Wanted(options.paths, path, dim == 64 && wire == "f32")) continue;
-            ASSIGN_OR_RETURN(const PullPushCase bench, MakeCase(options, mode, dim, ids, wire, path));
+            ASSIGN_OR_RETURN(const PullPushCase bench,
+                             MakeCase(options, mode, dim, ids, wire, path));
             plan.push_back(bench);
           }
         }
@@ -354,7 +398,9 @@ int BenchPullPush(const PullPushOptions& options) {
     objects.push_back(JsonObject(measured));
   }
   if (absl::Status status = json.Write(objects); !status.ok()) return cli::ReportError(status);
-  return all_correct ? 0 : cli::ReportError(absl::InternalError("rows or weights are not what the steps make of them"));
+  return all_correct ? 0
+                     : cli::ReportError(absl::InternalError(
+                           "rows or weights are not what the steps make of them"));
 }
 
 }  // namespace tandem::bench

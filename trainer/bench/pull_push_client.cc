@@ -54,18 +54,21 @@ ConsistencySpec ConsistencyOf(const PullPushCase& bench) {
   return consistency;
 }
 
-std::unique_ptr<ps::RemoteClient> MakeClient(const PullPushCase& bench, const rpc::MasterClient& master, WireFormat wire) {
-  return std::make_unique<ps::RemoteClient>(ServerAddresses(master.assignment()),
-                                            ps::Router::FromShardMap(master.assignment().shard_map), master.MakeHeader(),
-                                            bench.clients(),
-                                            ps::RemoteClientOptions{.timeout = kBenchTimeout,
-                                                                    .consistency = ConsistencyOf(bench),
-                                                                    .wire = wire,
-                                                                    .shared_memory = bench.path() == PullPushCase::SHM,
-                                                                    .credentials = master.credentials()});
+std::unique_ptr<ps::RemoteClient> MakeClient(const PullPushCase& bench,
+                                             const rpc::MasterClient& master, WireFormat wire) {
+  return std::make_unique<ps::RemoteClient>(
+      ServerAddresses(master.assignment()), ps::Router::FromShardMap(master.assignment().shard_map),
+      master.MakeHeader(), bench.clients(),
+      ps::RemoteClientOptions{.timeout = kBenchTimeout,
+                              .consistency = ConsistencyOf(bench),
+                              .wire = wire,
+                              .shared_memory = bench.path() == PullPushCase::SHM,
+                              .credentials = master.credentials()});
 }
 
-absl::Status Wait(const rpc::Future<rpc::Done>& future) { return future.Wait(absl::Now() + kBenchTimeout + absl::Seconds(1)).status(); }
+absl::Status Wait(const rpc::Future<rpc::Done>& future) {
+  return future.Wait(absl::Now() + kBenchTimeout + absl::Seconds(1)).status();
+}
 absl::Status Wait(const std::vector<rpc::Future<rpc::Done>>& calls) {
   for (const auto& call : calls) RETURN_IF_ERROR(Wait(call));
   return absl::OkStatus();
@@ -85,7 +88,9 @@ PullPushClient::PullPushClient(const PullPushCase& bench, rpc::MasterClient& mas
       table_(TableOf(bench)),
       pattern_(GradientPattern(bench.dim())),
       client_(MakeClient(bench, master, bench.wire())),
-      raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()), bench.path() == PullPushCase::SHM, master.credentials())) {}
+      raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()),
+                                            bench.path() == PullPushCase::SHM,
+                                            master.credentials())) {}
 
 absl::Status PullPushClient::Barrier() {
   const std::string key = absl::StrCat("meeting ", num_meetings_++);
@@ -97,15 +102,18 @@ absl::Status PullPushClient::Barrier() {
 // begin at random.
 absl::Status PullPushClient::MakeRows() {
   const uint64_t share = (bench_.rows() + bench_.clients() - 1) / bench_.clients();
-  const uint64_t begin = std::min(bench_.rows(), share * rank_), end = std::min(bench_.rows(), begin + share);
+  const uint64_t begin = std::min(bench_.rows(), share * rank_),
+                 end = std::min(bench_.rows(), begin + share);
   // Not larger than the timed steps, because a table keeps the memory of its largest step.
-  const uint64_t num_rows = std::min(kMaxRowsPerFirstPush, static_cast<uint64_t>(IdsPerStep(bench_)));
+  const uint64_t num_rows =
+      std::min(kMaxRowsPerFirstPush, static_cast<uint64_t>(IdsPerStep(bench_)));
   for (uint64_t done = 0; done < share; done += num_rows) {
     lookup_.ids.clear();
     std::vector<float> gradients;
     for (uint64_t row = begin + done; row < std::min(end, begin + done + num_rows); ++row) {
       lookup_.ids.push_back(row + 1);
-      for (uint32_t column = 0; column < bench_.dim(); ++column) gradients.push_back(-FirstWeight(row + 1, column));
+      for (uint32_t column = 0; column < bench_.dim(); ++column)
+        gradients.push_back(-FirstWeight(row + 1, column));
     }
     if (IsHybrid(bench_)) {
       RETURN_IF_ERROR(Wait(Pull(0, lookup_.ids).done));
@@ -118,11 +126,13 @@ absl::Status PullPushClient::MakeRows() {
 
 void PullPushClient::MakeReadyGradients() {
   if (bench_.mode() == PullPushCase::POOLED) {
-    for (size_t offset = 0; offset <= IdsPerStep(bench_); offset += kSampleIds) offsets_.push_back(offset);
+    for (size_t offset = 0; offset <= IdsPerStep(bench_); offset += kSampleIds)
+      offsets_.push_back(offset);
     pooled_.resize(bench_.batch() * bench_.dim());
     for (const float sign : {1.0f, -1.0f}) {
       std::vector<float> ready;
-      for (size_t i = 0; i < bench_.batch() * bench_.dim(); ++i) ready.push_back(sign * pattern_[i % bench_.dim()]);
+      for (size_t i = 0; i < bench_.batch() * bench_.dim(); ++i)
+        ready.push_back(sign * pattern_[i % bench_.dim()]);
       ready_gradients_.push_back(Share(std::move(ready)));
     }
   }
@@ -131,7 +141,8 @@ void PullPushClient::MakeReadyGradients() {
     for (const float sign : {1.0f, -1.0f}) {
       std::vector<float> ready;
       for (const uint64_t id : batch) {
-        for (uint32_t column = 0; column < bench_.dim(); ++column) ready.push_back(sign * pattern_[id % 4 + column]);
+        for (uint32_t column = 0; column < bench_.dim(); ++column)
+          ready.push_back(sign * pattern_[id % 4 + column]);
       }
       ready_gradients_.push_back(Share(std::move(ready)));
     }
@@ -146,7 +157,8 @@ absl::Status PullPushClient::MakeReplica() {
                                       .size = static_cast<int>(bench_.clients()),
                                       .timeout = kBenchTimeout};
   ASSIGN_OR_RETURN(group_, comm::CpuGroup::Create(options, absl::Now() + kBenchTimeout));
-  ASSIGN_OR_RETURN(replica_, HybridReplica::Create(bench_, kTable, ps::ClientsOf(*client_), group_.get()));
+  ASSIGN_OR_RETURN(replica_,
+                   HybridReplica::Create(bench_, kTable, ps::ClientsOf(*client_), group_.get()));
   return absl::OkStatus();
 }
 
@@ -164,7 +176,8 @@ void PullPushClient::Merge(const std::vector<uint64_t>& batch, Lookup* lookup) {
   }
 }
 
-PullPushClient::Gradients PullPushClient::MakeGradients(size_t begin, size_t end, const float* row) {
+PullPushClient::Gradients PullPushClient::MakeGradients(size_t begin, size_t end,
+                                                        const float* row) {
   const size_t dim = bench_.dim();
   const auto memory = Buffer::Allocate((end - begin) * dim * sizeof(float));
   auto* gradient = static_cast<float*>(memory->data());
@@ -172,7 +185,8 @@ PullPushClient::Gradients PullPushClient::MakeGradients(size_t begin, size_t end
   for (size_t i = begin; i < end; ++i) {
     const float count = static_cast<float>(std::min(lookup_.counts[i], kMostCounted));
     const float* const pattern = pattern_.data() + lookup_.ids[i] % 4;
-    for (size_t column = 0; column < dim; ++column) gradient[column] = std::copysign(count * pattern[column], row[column]);
+    for (size_t column = 0; column < dim; ++column)
+      gradient[column] = std::copysign(count * pattern[column], row[column]);
     row += dim;
     gradient += dim;
   }
@@ -182,7 +196,8 @@ PullPushClient::Gradients PullPushClient::MakeGradients(size_t begin, size_t end
 PullPushClient::PulledRows PullPushClient::Pull(uint64_t step, absl::Span<const uint64_t> ids) {
   const auto memory = Buffer::Allocate(ids.size() * bench_.dim() * sizeof(float));
   auto* const rows = static_cast<float*>(memory->data());
-  const auto done = client_->Pull(step, /*create=*/true, {{.table = kTable, .ids = ids, .rows = rows}});
+  const auto done =
+      client_->Pull(step, /*create=*/true, {{.table = kTable, .ids = ids, .rows = rows}});
   done.OnReady([memory](const absl::StatusOr<rpc::Done>&) {});
   return {memory, done};
 }
@@ -190,19 +205,28 @@ PullPushClient::PulledRows PullPushClient::Pull(uint64_t step, absl::Span<const 
 void PullPushClient::PullParts(uint64_t step, Lookup* lookup) {
   lookup->rows.clear();
   const auto ids = absl::MakeConstSpan(lookup->ids);
-  for (size_t begin = 0; begin < ids.size(); begin += kPartIds) lookup->rows.push_back(Pull(step, ids.subspan(begin, kPartIds)));
+  for (size_t begin = 0; begin < ids.size(); begin += kPartIds)
+    lookup->rows.push_back(Pull(step, ids.subspan(begin, kPartIds)));
 }
 
-rpc::Future<rpc::Done> PullPushClient::Push(absl::Span<const uint64_t> ids, const Gradients& gradients) {
-  return client_->Push(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}});
+rpc::Future<rpc::Done> PullPushClient::Push(absl::Span<const uint64_t> ids,
+                                            const Gradients& gradients) {
+  return client_->Push(
+      next_step_, /*slice=*/0,
+      {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}});
 }
 
-rpc::Future<rpc::Done> PullPushClient::PushAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients) {
-  return client_->PushAndCommit(/*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}},
-                                      NextCommit());
+rpc::Future<rpc::Done> PullPushClient::PushAndCommit(absl::Span<const uint64_t> ids,
+                                                     const Gradients& gradients) {
+  return client_->PushAndCommit(
+      /*slice=*/0,
+      {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}},
+      NextCommit());
 }
 
-ps::CommitArgs PullPushClient::NextCommit() { return {.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}}; }
+ps::CommitArgs PullPushClient::NextCommit() {
+  return {.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}};
+}
 
 PullPushClient::Calls PullPushClient::CommitBehind(Calls pushes) {
   pushes.push_back(client_->Commit(NextCommit()));
@@ -211,13 +235,15 @@ PullPushClient::Calls PullPushClient::CommitBehind(Calls pushes) {
 
 absl::Status PullPushClient::StepUnderWay(bool another_follows, PullPushRepetition* times) {
   const bool pull = bench_.mode() == PullPushCase::PULL;
-  const size_t number = num_steps_ % kNumBatches, most_under_way = another_follows ? bench_.permits() - 1 : 0;
+  const size_t number = num_steps_ % kNumBatches,
+               most_under_way = another_follows ? bench_.permits() - 1 : 0;
   const std::vector<uint64_t>& batch = batches_[number];
   Stopwatch watch;
   if (pull) {
     pulls_under_way_.push_back(Pull(next_step_, batch));
   } else {
-    pushes_under_way_.push_back(PushAndCommit(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)]));
+    pushes_under_way_.push_back(
+        PushAndCommit(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)]));
   }
   for (; pulls_under_way_.size() > most_under_way; pulls_under_way_.pop_front()) {
     last_pulled_ = pulls_under_way_.front();
@@ -243,11 +269,13 @@ absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
   const ps::Bags bags{.table = kTable, .ids = batch, .offsets = offsets_};
   const double bytes = PooledBytes(bench_);
   Stopwatch watch;
-  RETURN_IF_ERROR(Wait(client_->PullPooled(next_step_, /*create=*/true, bags, bench_.dim(), pooled_.data())));
+  RETURN_IF_ERROR(
+      Wait(client_->PullPooled(next_step_, /*create=*/true, bags, bench_.dim(), pooled_.data())));
   times->set_pull_seconds(times->pull_seconds() + watch.Lap());
   times->set_pull_bytes(times->pull_bytes() + bytes);
   const float* gradients = ready_gradients_[PushSign(num_steps_) < 0 ? 1 : 0].get();
-  RETURN_IF_ERROR(Wait(CommitBehind({client_->PushPooled(next_step_, /*slice=*/0, bags, bench_.dim(), gradients)})));
+  RETURN_IF_ERROR(Wait(
+      CommitBehind({client_->PushPooled(next_step_, /*slice=*/0, bags, bench_.dim(), gradients)})));
   times->set_push_seconds(times->push_seconds() + watch.Lap());
   times->set_push_bytes(times->push_bytes() + bytes);
   ++num_steps_;
@@ -306,9 +334,11 @@ absl::StatusOr<uint64_t> PullPushClient::ChooseSteps() {
   if (bench_.steps() > 0) return bench_.steps();
   if (rank_ == 0) {
     const double steps = bench_.seconds() / (watch.Seconds() / kNumBatches);
-    RETURN_IF_ERROR(master_.store().Set("steps", absl::StrCat(std::max<uint64_t>(1, static_cast<uint64_t>(steps)))));
+    RETURN_IF_ERROR(master_.store().Set(
+        "steps", absl::StrCat(std::max<uint64_t>(1, static_cast<uint64_t>(steps)))));
   }
-  ASSIGN_OR_RETURN(const std::string steps, master_.store().Get("steps", absl::Now() + kBenchTimeout));
+  ASSIGN_OR_RETURN(const std::string steps,
+                   master_.store().Get("steps", absl::Now() + kBenchTimeout));
   return std::stoull(steps);
 }
 
@@ -354,7 +384,8 @@ std::vector<uint64_t> PullPushClient::SampleIds() const {
   std::vector<uint64_t> sampled;
   for (size_t i = 0; i < kSampledRows; ++i) {
     const auto& batch = batches_[i % kNumBatches];
-    const uint64_t id = i % 2 == 0 ? batch[(i * 7919) % batch.size()] : 1 + RandomBelow({2, rank_}, 0, i, bench_.rows());
+    const uint64_t id = i % 2 == 0 ? batch[(i * 7919) % batch.size()]
+                                   : 1 + RandomBelow({2, rank_}, 0, i, bench_.rows());
     if (seen.FindOrInsert(id, 0).second) sampled.push_back(id);
   }
   return sampled;
@@ -370,8 +401,8 @@ absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
     RoundAsPulled(absl::MakeSpan(expected));
     for (size_t i = 0; i < expected.size(); ++i) {
       if (rows[i] == expected[i]) continue;
-      return absl::StrCat("row ", ids[i / bench_.dim()], " column ", i % bench_.dim(), " is ", rows[i], ", the steps add up to ",
-                          expected[i]);
+      return absl::StrCat("row ", ids[i / bench_.dim()], " column ", i % bench_.dim(), " is ",
+                          rows[i], ", the steps add up to ", expected[i]);
     }
     return "";
   };
@@ -381,13 +412,15 @@ absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
   }
   const std::vector<uint64_t> sampled = SampleIds();
   std::vector<float> rows(sampled.size() * bench_.dim());
-  RETURN_IF_ERROR(Wait(client_->Pull(0, /*create=*/false, {{.table = kTable, .ids = sampled, .rows = rows.data()}})));
+  RETURN_IF_ERROR(Wait(client_->Pull(0, /*create=*/false,
+                                     {{.table = kTable, .ids = sampled, .rows = rows.data()}})));
   return compare(sampled, rows.data());
 }
 
 absl::StatusOr<std::string> PullPushClient::FindDifference() {
-  const absl::Status equal = parallel::VerifyEqual(*group_, absl::Uint128Low64(replica_->DenseHash()), "dense weights",
-                                                   absl::Now() + kBenchTimeout);
+  const absl::Status equal =
+      parallel::VerifyEqual(*group_, absl::Uint128Low64(replica_->DenseHash()), "dense weights",
+                            absl::Now() + kBenchTimeout);
   if (absl::IsInternal(equal)) return std::string(equal.message());
   RETURN_IF_ERROR(equal);
   if (rank_ != 0) return std::string();

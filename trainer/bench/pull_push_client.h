@@ -102,7 +102,7 @@ class PullPushClient {
   std::vector<std::vector<uint64_t>> batches_;
   // PUSH: for each batch, of sign 1 and -1; POOLED: for any batch's bags.
   std::vector<Gradients> ready_gradients_;
-  std::vector<uint64_t> offsets_;           // POOLED
+  std::vector<uint64_t> offsets_;  // POOLED
   std::vector<uint64_t> sorted_, scratch_;
   Lookup lookup_, next_;
   bool pulled_ahead_ = false;                            // lookup_ is in flight

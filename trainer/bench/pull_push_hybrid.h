@@ -17,9 +17,9 @@
 #include "trainer/comm/process_group.h"
 #include "trainer/nn/layers.h"
 #include "trainer/parallel/data_parallel/ddp.h"
-#include "trainer/sparse/step_optimizer.h"
 #include "trainer/sparse/pooled_embedding.h"
 #include "trainer/sparse/remote_embedding.h"
+#include "trainer/sparse/step_optimizer.h"
 
 namespace tandem::bench {
 
@@ -27,7 +27,9 @@ class HybridReplica {
  public:
   // Collective over `group`, the group of the case's clients.
   // REQUIRES: clients and group outlive the replica; the table exists when a step is made.
-  static absl::StatusOr<std::unique_ptr<HybridReplica>> Create(const PullPushCase& bench, uint32_t table, const ps::Clients& clients,
+  static absl::StatusOr<std::unique_ptr<HybridReplica>> Create(const PullPushCase& bench,
+                                                               uint32_t table,
+                                                               const ps::Clients& clients,
                                                                comm::ProcessGroup* group);
 
   // Trains on the next batch and adds to `times`. If another step follows, its rows are pulled
@@ -38,7 +40,8 @@ class HybridReplica {
   absl::uint128 DenseHash() const { return dense_.State().Hash(); }
 
  private:
-  HybridReplica(const PullPushCase& bench, uint32_t table, const ps::Clients& clients, comm::ProcessGroup* group);
+  HybridReplica(const PullPushCase& bench, uint32_t table, const ps::Clients& clients,
+                comm::ProcessGroup* group);
 
   // The lookup of a step: `rows` in HYBRID, `bags` in HYBRID_POOLED.
   struct Lookup {

@@ -19,19 +19,24 @@ namespace tandem::bench {
 
 namespace {
 
-absl::StatusOr<std::vector<float>> RowsNow(ps::RowClient& client, const TableSpec& table, absl::Span<const uint64_t> ids) {
+absl::StatusOr<std::vector<float>> RowsNow(ps::RowClient& client, const TableSpec& table,
+                                           absl::Span<const uint64_t> ids) {
   std::vector<float> rows(ids.size() * table.dim());
-  const auto pulled = client.Pull(0, /*create=*/false, {{.table = table.number(), .ids = ids, .rows = rows.data()}});
+  const auto pulled = client.Pull(0, /*create=*/false,
+                                  {{.table = table.number(), .ids = ids, .rows = rows.data()}});
   RETURN_IF_ERROR(pulled.Wait(absl::Now() + kBenchTimeout).status());
   return rows;
 }
 
 // Returns the hash of the dense parameters after the steps of one replica.
-absl::StatusOr<absl::uint128> RunReplica(const PullPushCase& bench, uint32_t table, uint64_t num_steps, ps::LocalClient& client,
+absl::StatusOr<absl::uint128> RunReplica(const PullPushCase& bench, uint32_t table,
+                                         uint64_t num_steps, ps::LocalClient& client,
                                          comm::ProcessGroup& group) {
-  ASSIGN_OR_RETURN(const auto replica, HybridReplica::Create(bench, table, ps::ClientsOf(client), &group));
+  ASSIGN_OR_RETURN(const auto replica,
+                   HybridReplica::Create(bench, table, ps::ClientsOf(client), &group));
   PullPushRepetition ignored;
-  for (uint64_t step = 1; step <= num_steps; ++step) RETURN_IF_ERROR(replica->Step(step < num_steps, &ignored));
+  for (uint64_t step = 1; step <= num_steps; ++step)
+    RETURN_IF_ERROR(replica->Step(step < num_steps, &ignored));
   return replica->DenseHash();
 }
 
@@ -40,7 +45,8 @@ struct Replayed {
   // Rows of the given ids before and after the steps: [ids.size(), dim].
   std::vector<float> first_rows, last_rows;
 };
-absl::StatusOr<Replayed> Replay(const PullPushCase& bench, const TableSpec& table, uint64_t num_steps, absl::Span<const uint64_t> ids) {
+absl::StatusOr<Replayed> Replay(const PullPushCase& bench, const TableSpec& table,
+                                uint64_t num_steps, absl::Span<const uint64_t> ids) {
   ps::TableHost host(bench.threads());
   std::vector<std::unique_ptr<ps::LocalClient>> clients;
   for (uint32_t rank = 0; rank < bench.clients(); ++rank) {
@@ -49,11 +55,14 @@ absl::StatusOr<Replayed> Replay(const PullPushCase& bench, const TableSpec& tabl
   }
   Replayed replayed;
   ASSIGN_OR_RETURN(replayed.first_rows, RowsNow(*clients[0], table, ids));
-  const auto groups = comm::ThreadGroup::Create(static_cast<int>(bench.clients()), "replay", kBenchTimeout);
+  const auto groups =
+      comm::ThreadGroup::Create(static_cast<int>(bench.clients()), "replay", kBenchTimeout);
   std::vector<absl::StatusOr<absl::uint128>> hashes(bench.clients(), absl::UnknownError("not run"));
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < bench.clients(); ++rank) {
-    threads.emplace_back([&, rank] { hashes[rank] = RunReplica(bench, table.number(), num_steps, *clients[rank], *groups[rank]); });
+    threads.emplace_back([&, rank] {
+      hashes[rank] = RunReplica(bench, table.number(), num_steps, *clients[rank], *groups[rank]);
+    });
   }
   for (std::thread& thread : threads) thread.join();
   for (const auto& hash : hashes) RETURN_IF_ERROR(hash.status());
@@ -68,9 +77,12 @@ absl::StatusOr<Replayed> Replay(const PullPushCase& bench, const TableSpec& tabl
 // push or step lost of a hundred is 0.01.
 double MostMissed(const PullPushCase& bench) {
   switch (bench.wire()) {
-    case WIRE_F32: return IsPooled(bench) ? 1e-3 : 0;
-    case WIRE_INT8: return 0.1;
-    default: return 0.02;
+    case WIRE_F32:
+      return IsPooled(bench) ? 1e-3 : 0;
+    case WIRE_INT8:
+      return 0.1;
+    default:
+      return 0.02;
   }
 }
 
@@ -86,17 +98,22 @@ double ShareMissed(const Replayed& replayed, const std::vector<float>& last) {
 
 }  // namespace
 
-absl::StatusOr<std::string> CompareWithReplay(const PullPushCase& bench, const TableSpec& table, const HybridReplica& replica,
-                                              const ps::Clients& clients, absl::Span<const uint64_t> sampled) {
+absl::StatusOr<std::string> CompareWithReplay(const PullPushCase& bench, const TableSpec& table,
+                                              const HybridReplica& replica,
+                                              const ps::Clients& clients,
+                                              absl::Span<const uint64_t> sampled) {
   ASSIGN_OR_RETURN(const Replayed replayed, Replay(bench, table, replica.num_steps(), sampled));
   ASSIGN_OR_RETURN(const std::vector<float> last, RowsNow(*clients.rows, table, sampled));
   const double most = MostMissed(bench), missed = ShareMissed(replayed, last);
   if (!(missed <= most)) {
-    return absl::StrCat("rows miss those of the same steps in one process by ", missed, " of their way, at most ", most);
+    return absl::StrCat("rows miss those of the same steps in one process by ", missed,
+                        " of their way, at most ", most);
   }
   if (most > 0) return std::string();
-  ASSIGN_OR_RETURN(const ps::HashResult hash, clients.tables->Hash().Wait(absl::Now() + kBenchTimeout));
-  if (hash.hash != replayed.row_hash) return std::string("the rows' hash is not that of the same steps in one process");
+  ASSIGN_OR_RETURN(const ps::HashResult hash,
+                   clients.tables->Hash().Wait(absl::Now() + kBenchTimeout));
+  if (hash.hash != replayed.row_hash)
+    return std::string("the rows' hash is not that of the same steps in one process");
   if (replica.DenseHash() != replayed.dense_hash) {
     return std::string("the dense weights' hash is not that of the same steps in one process");
   }

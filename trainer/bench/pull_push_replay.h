@@ -19,7 +19,9 @@ namespace tandem::bench {
 // differently from the replay. Then the rows of all `sampled` ids together must have moved as far
 // as in the replay. Only the error that rounding explains is allowed.
 // REQUIRES: all commits are applied.
-absl::StatusOr<std::string> CompareWithReplay(const PullPushCase& bench, const TableSpec& table, const HybridReplica& replica,
-                                              const ps::Clients& clients, absl::Span<const uint64_t> sampled);
+absl::StatusOr<std::string> CompareWithReplay(const PullPushCase& bench, const TableSpec& table,
+                                              const HybridReplica& replica,
+                                              const ps::Clients& clients,
+                                              absl::Span<const uint64_t> sampled);
 
 }  // namespace tandem::bench

@@ -1,9 +1,8 @@
 #include "trainer/bench/pull_push_roles.h"
 
-#include <unistd.h>
-
 #include <memory>
 #include <string>
+#include <unistd.h>
 
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
@@ -20,7 +19,9 @@ namespace tandem::bench {
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role, const cli::RoleOptions& options, const rpc::Credentials& credentials,
+absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role,
+                                                             const cli::RoleOptions& options,
+                                                             const rpc::Credentials& credentials,
                                                              const std::string& address) {
   rpc::MemberSelf self;
   self.role = role;
@@ -33,7 +34,8 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role, const cl
                                     {.credentials = credentials});
 }
 
-absl::Status Serve(const PullPushCase& bench, const cli::RoleOptions& options, std::unique_ptr<rpc::MasterClient>& master) {
+absl::Status Serve(const PullPushCase& bench, const cli::RoleOptions& options,
+                   std::unique_ptr<rpc::MasterClient>& master) {
   ASSIGN_OR_RETURN(const rpc::Credentials credentials, cli::CredentialsOfRole(options, "ps"));
   ps::TableHost host(bench.threads());
   ps::EmbeddingService service(host);
@@ -52,12 +54,14 @@ absl::Status Serve(const PullPushCase& bench, const cli::RoleOptions& options, s
   return status;
 }
 
-absl::Status MeasureAndReport(const PullPushCase& bench, const cli::RoleOptions& options, std::unique_ptr<rpc::MasterClient>& master) {
+absl::Status MeasureAndReport(const PullPushCase& bench, const cli::RoleOptions& options,
+                              std::unique_ptr<rpc::MasterClient>& master) {
   ASSIGN_OR_RETURN(const rpc::Credentials credentials, cli::CredentialsOfRole(options, "trainer"));
   ASSIGN_OR_RETURN(master, JoinBench(TRAINER, options, credentials, /*address=*/""));
   ASSIGN_OR_RETURN(const PullPushFigures figures, PullPushClient(bench, *master).Run());
   rpc::Channel parent(options.master, credentials);
-  const auto reported = parent.Call("/tandem.BenchService/Report", rpc::Payload(figures.SerializeAsString()), {kBenchTimeout});
+  const auto reported = parent.Call("/tandem.BenchService/Report",
+                                    rpc::Payload(figures.SerializeAsString()), {kBenchTimeout});
   return reported.Wait(absl::Now() + kBenchTimeout + absl::Seconds(1)).status();
 }
 

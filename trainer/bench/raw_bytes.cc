@@ -16,7 +16,8 @@ namespace tandem::bench {
 namespace {
 
 constexpr char kService[] = "tandem.RawBytes";
-constexpr size_t kMemoryBytes = size_t{256} << 20, kMessageBytes = size_t{1} << 20, kPieceBytes = 256;
+constexpr size_t kMemoryBytes = size_t{256} << 20, kMessageBytes = size_t{1} << 20,
+                 kPieceBytes = 256;
 constexpr size_t kPieces = kMessageBytes / kPieceBytes;
 constexpr size_t kLookAhead = 8;  // pieces
 
@@ -30,7 +31,9 @@ struct OnTheWay {
 
 }  // namespace
 
-RawMemory::RawMemory() : memory_(Buffer::Allocate(kMemoryBytes)) { std::memset(memory_->data(), 1, kMemoryBytes); }
+RawMemory::RawMemory() : memory_(Buffer::Allocate(kMemoryBytes)) {
+  std::memset(memory_->data(), 1, kMemoryBytes);
+}
 
 rpc::Payload RawMemory::Gather(absl::FunctionRef<std::shared_ptr<Buffer>(size_t)> allocate) {
   const auto message = allocate(kMessageBytes);
@@ -39,10 +42,12 @@ rpc::Payload RawMemory::Gather(absl::FunctionRef<std::shared_ptr<Buffer>(size_t)
   uint64_t state = Fmix64(++num_gathered_);
   const char* pieces[kLookAhead];
   for (size_t i = 0; i < kPieces + kLookAhead; ++i) {
-    if (i >= kLookAhead) std::memcpy(target + (i - kLookAhead) * kPieceBytes, pieces[i % kLookAhead], kPieceBytes);
+    if (i >= kLookAhead)
+      std::memcpy(target + (i - kLookAhead) * kPieceBytes, pieces[i % kLookAhead], kPieceBytes);
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
     pieces[i % kLookAhead] = source + (state >> 32) % (kMemoryBytes / kPieceBytes) * kPieceBytes;
-    for (size_t offset = 0; offset < kPieceBytes; offset += 64) __builtin_prefetch(pieces[i % kLookAhead] + offset);
+    for (size_t offset = 0; offset < kPieceBytes; offset += 64)
+      __builtin_prefetch(pieces[i % kLookAhead] + offset);
   }
   rpc::Payload payload;
   payload.Append(message->data(), kMessageBytes, message);
@@ -62,10 +67,11 @@ void RawBytesService::Register(rpc::Server& server) {
   server.Handle(kService, "Pull", rpc::MethodKind::STREAM, [this](rpc::Payload, rpc::Reply reply) {
     reply(memory_.Gather([&](size_t num_bytes) { return reply.Allocate(num_bytes); }));
   });
-  server.Handle(kService, "Push", rpc::MethodKind::STREAM, [](rpc::Payload request, rpc::Reply reply) {
-    RawMemory::Take(request);
-    reply(rpc::Payload());
-  });
+  server.Handle(kService, "Push", rpc::MethodKind::STREAM,
+                [](rpc::Payload request, rpc::Reply reply) {
+                  RawMemory::Take(request);
+                  reply(rpc::Payload());
+                });
 }
 
 std::vector<double> RatesOfBestWindow(const std::vector<std::vector<double>>& rates) {
@@ -78,21 +84,28 @@ std::vector<double> RatesOfBestWindow(const std::vector<std::vector<double>>& ra
   return best;
 }
 
-RawBytesClient::RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory, const rpc::Credentials& credentials)
+RawBytesClient::RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory,
+                               const rpc::Credentials& credentials)
     : shared_(shared_memory ? std::make_unique<rpc::SharedStreams>(credentials) : nullptr) {
-  for (const std::string& address : addresses) channels_.push_back(std::make_unique<rpc::Channel>(address, credentials));
+  for (const std::string& address : addresses)
+    channels_.push_back(std::make_unique<rpc::Channel>(address, credentials));
 }
 
-absl::StatusOr<std::unique_ptr<rpc::ClientStream>> RawBytesClient::Open(rpc::Channel& channel, const std::string& method, int window) {
+absl::StatusOr<std::unique_ptr<rpc::ClientStream>> RawBytesClient::Open(rpc::Channel& channel,
+                                                                        const std::string& method,
+                                                                        int window) {
   if (shared_ != nullptr) return shared_->Open(channel.address(), method, window);
   return channel.OpenStream(method, window);
 }
 
-absl::StatusOr<double> RawBytesClient::Measure(Direction direction, int window, absl::Duration duration) {
+absl::StatusOr<double> RawBytesClient::Measure(Direction direction, int window,
+                                               absl::Duration duration) {
   const bool pull = direction == Direction::PULL;
   std::vector<std::unique_ptr<rpc::ClientStream>> streams;
   for (const auto& channel : channels_) {
-    ASSIGN_OR_RETURN(streams.emplace_back(), Open(*channel, std::string("/") + kService + (pull ? "/Pull" : "/Push"), window));
+    ASSIGN_OR_RETURN(
+        streams.emplace_back(),
+        Open(*channel, std::string("/") + kService + (pull ? "/Pull" : "/Push"), window));
   }
   const auto on_the_way = std::make_shared<OnTheWay>();
   absl::MutexLock lock(&on_the_way->mutex);
@@ -114,14 +127,17 @@ absl::StatusOr<double> RawBytesClient::Measure(Direction direction, int window, 
     ++on_the_way->of_stream[free];
     on_the_way->mutex.Unlock();
     streams[free]
-        ->Send(pull ? rpc::Payload(std::string(8, 'p'))
-                    : memory_.Gather([&](size_t num_bytes) { return streams[free]->Allocate(num_bytes); }))
+        ->Send(pull ? rpc::Payload(std::string(8, 'p')) : memory_.Gather([&](size_t num_bytes) {
+          return streams[free]->Allocate(num_bytes);
+        }))
         .OnReady([on_the_way, free, pull](const absl::StatusOr<rpc::Payload>& reply) {
           if (pull && reply.ok()) RawMemory::Take(*reply);
           absl::MutexLock lock(&on_the_way->mutex);
           --on_the_way->of_stream[free];
-          if (reply.ok()) ++on_the_way->num_answered;
-          else on_the_way->status.Update(reply.status());
+          if (reply.ok())
+            ++on_the_way->num_answered;
+          else
+            on_the_way->status.Update(reply.status());
         });
     on_the_way->mutex.Lock();
   }

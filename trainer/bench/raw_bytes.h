@@ -54,7 +54,8 @@ std::vector<double> RatesOfBestWindow(const std::vector<std::vector<double>>& ra
 
 class RawBytesClient {
  public:
-  RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory, const rpc::Credentials& credentials);
+  RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory,
+                 const rpc::Credentials& credentials);
 
   enum class Direction { PULL, PUSH };
   // Returns the bytes per second of one stream to every server, each with `window` messages in
@@ -62,7 +63,8 @@ class RawBytesClient {
   absl::StatusOr<double> Measure(Direction direction, int window, absl::Duration duration);
 
  private:
-  absl::StatusOr<std::unique_ptr<rpc::ClientStream>> Open(rpc::Channel& channel, const std::string& method, int window);
+  absl::StatusOr<std::unique_ptr<rpc::ClientStream>> Open(rpc::Channel& channel,
+                                                          const std::string& method, int window);
 
   RawMemory memory_;
   std::vector<std::unique_ptr<rpc::Channel>> channels_;

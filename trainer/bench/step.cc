@@ -12,15 +12,15 @@
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "trainer/bench/ceilings.h"
+#include "trainer/bench/commands.h"
 #include "trainer/bench/data.h"
 #include "trainer/bench/figures.h"
-#include "trainer/bench/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/report.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_options.h"
-#include "trainer/report/json.h"
 #include "trainer/loop/train_loop.h"
+#include "trainer/report/json.h"
 
 namespace tandem::bench {
 
@@ -39,8 +39,8 @@ struct Share {
 };
 
 struct StepProfile {
-  double step_seconds = 0;                 // one traced step
-  std::map<std::string, Share> kernels;    // by kind and name, per step
+  double step_seconds = 0;               // one traced step
+  std::map<std::string, Share> kernels;  // by kind and name, per step
 };
 
 struct Measured {
@@ -59,20 +59,24 @@ struct Measured {
 StepProfile ProfileOf(const RoleTrace& trace, int num_steps) {
   std::vector<int64_t> steps;
   for (const RecordedSpan& span : trace.spans()) {
-    if (trace.names(static_cast<int>(span.kind())) == NameOf(SpanKind::STEP)) steps.push_back(span.begin_ns());
+    if (trace.names(static_cast<int>(span.kind())) == NameOf(SpanKind::STEP))
+      steps.push_back(span.begin_ns());
   }
   std::sort(steps.begin(), steps.end());
   std::vector<const RecordedSpan*> spans;
   for (const RecordedSpan& span : trace.spans()) {
-    if (span.thread() != 0 && steps.size() > 1 && span.begin_ns() >= steps[1]) spans.push_back(&span);
+    if (span.thread() != 0 && steps.size() > 1 && span.begin_ns() >= steps[1])
+      spans.push_back(&span);
   }
   std::sort(spans.begin(), spans.end(), [](const RecordedSpan* a, const RecordedSpan* b) {
-    return std::tuple(a->thread(), a->begin_ns(), -a->duration_ns()) < std::tuple(b->thread(), b->begin_ns(), -b->duration_ns());
+    return std::tuple(a->thread(), a->begin_ns(), -a->duration_ns()) <
+           std::tuple(b->thread(), b->begin_ns(), -b->duration_ns());
   });
   StepProfile profile;
   std::vector<const RecordedSpan*> open;
   const auto share_of = [&](const RecordedSpan& span) -> Share& {
-    return profile.kernels[absl::StrCat(trace.names(static_cast<int>(span.kind())), "/", trace.names(static_cast<int>(span.name())))];
+    return profile.kernels[absl::StrCat(trace.names(static_cast<int>(span.kind())), "/",
+                                        trace.names(static_cast<int>(span.name())))];
   };
   for (const RecordedSpan* span : spans) {
     const double seconds = static_cast<double>(span->duration_ns()) * 1e-9 / num_steps;
@@ -81,8 +85,9 @@ StepProfile ProfileOf(const RoleTrace& trace, int num_steps) {
       continue;
     }
     if (trace.names(static_cast<int>(span->kind())) == NameOf(SpanKind::PHASE)) continue;
-    while (!open.empty() && (open.back()->thread() != span->thread() ||
-                             open.back()->begin_ns() + open.back()->duration_ns() <= span->begin_ns())) {
+    while (!open.empty() &&
+           (open.back()->thread() != span->thread() ||
+            open.back()->begin_ns() + open.back()->duration_ns() <= span->begin_ns())) {
       open.pop_back();
     }
     if (!open.empty()) share_of(*open.back()).seconds -= seconds;
@@ -98,7 +103,8 @@ StepProfile ProfileOf(const RoleTrace& trace, int num_steps) {
 }
 
 absl::StatusOr<Ceilings> CeilingsOf(Device device, int threads, bool bf16) {
-  return device.is_cuda() ? MeasureDeviceCeilings(device) : MeasureCeilings(threads, bf16 ? DType::BF16 : DType::F32);
+  return device.is_cuda() ? MeasureDeviceCeilings(device)
+                          : MeasureCeilings(threads, bf16 ? DType::BF16 : DType::F32);
 }
 
 absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, int num_steps) {
@@ -106,7 +112,8 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   job.mutable_runtime()->set_threads(threads);
   job.mutable_train()->set_precision(bf16 ? Train::BF16 : Train::F32);
   job.mutable_train()->set_max_epochs(0);
-  ASSIGN_OR_RETURN(const job::ComputePlace place, job::DeviceOf(job, /*place=*/0, /*num_trainers=*/1));
+  ASSIGN_OR_RETURN(const job::ComputePlace place,
+                   job::DeviceOf(job, /*place=*/0, /*num_trainers=*/1));
   const Device device = place.device;
   const int warm_up_steps = WarmUpSteps(device);
   // The evaluation after the last step is not traced.
@@ -125,7 +132,8 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   std::vector<double> samples, tokens;
   ps::TableHost host(1);
   ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
-  const auto groups = comm::ThreadGroup::Create(1, "dp", absl::Seconds(job.runtime().timeout_seconds()));
+  const auto groups =
+      comm::ThreadGroup::Create(1, "dp", absl::Seconds(job.runtime().timeout_seconds()));
   const auto summary = loop::RunReplica(
       job, *bench.data,
       {.group = groups[0].get(),
@@ -138,7 +146,10 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
              samples.push_back(record.samples_per_second);
              tokens.push_back(record.tokens_per_second);
            },
-       .on_trace = [&](const std::vector<RoleTrace>& traces) { measured.profile = ProfileOf(traces[0], kTracedSteps); }});
+       .on_trace =
+           [&](const std::vector<RoleTrace>& traces) {
+             measured.profile = ProfileOf(traces[0], kTracedSteps);
+           }});
   RETURN_IF_ERROR(summary.status());
   measured.samples_per_second = Median(samples);
   measured.tokens_per_second = Median(tokens);
@@ -153,7 +164,8 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
 double LeastSeconds(const std::string& name, const Share& share, const Measured& m) {
   const bool is_gemm = name.rfind("gemm/", 0) == 0, is_attention = name.rfind("attention/", 0) == 0;
   const bool on_cuda = m.device.is_cuda();
-  const bool in_tiles = m.dtype == "bf16" && (is_gemm || (is_attention && (on_cuda || kernels::UsesTiles())));
+  const bool in_tiles =
+      m.dtype == "bf16" && (is_gemm || (is_attention && (on_cuda || kernels::UsesTiles())));
   const bool split = name.rfind("gemm/split_", 0) == 0;
   const double flops_per_second = split      ? m.ceilings.f32_split
                                   : in_tiles ? m.ceilings.bf16_matmul
@@ -166,19 +178,28 @@ double LeastSeconds(const std::string& name, const Share& share, const Measured&
 }
 
 void Print(const Measured& m) {
-  std::printf("\n%s  %s  %d thread%s   %.0f tokens/s  %.1f samples/s  %.1f ms a step on %s\n", m.job.c_str(), m.dtype.c_str(),
-              m.threads, m.threads == 1 ? "" : "s", m.tokens_per_second, m.samples_per_second, m.step_seconds * 1e3,
+  std::printf("\n%s  %s  %d thread%s   %.0f tokens/s  %.1f samples/s  %.1f ms a step on %s\n",
+              m.job.c_str(), m.dtype.c_str(), m.threads, m.threads == 1 ? "" : "s",
+              m.tokens_per_second, m.samples_per_second, m.step_seconds * 1e3,
               cli::DeviceName(m.device));
   std::fflush(stdout);
-  const std::string split = m.ceilings.f32_split > 0 ? absl::StrFormat(", in pieces of bf16 %.0f", m.ceilings.f32_split * 1e-9) : "";
-  const std::string alone = m.ceilings.f32_fma_alone > 0 ? absl::StrFormat(" (alone %.0f)", m.ceilings.f32_fma_alone * 1e-9) : "";
-  std::printf("  ceilings of this run: f32 matmul %.0f%s, bf16 matmul %.0f, f32 fma %.0f%s GFLOP/s, copy %.1f GB/s\n",
-              m.ceilings.f32_matmul * 1e-9, split.c_str(), m.ceilings.bf16_matmul * 1e-9, m.ceilings.f32_fma * 1e-9, alone.c_str(),
-              m.ceilings.copy_bytes * 1e-9);
+  const std::string split = m.ceilings.f32_split > 0 ? absl::StrFormat(", in pieces of bf16 %.0f",
+                                                                       m.ceilings.f32_split * 1e-9)
+                                                     : "";
+  const std::string alone = m.ceilings.f32_fma_alone > 0
+                                ? absl::StrFormat(" (alone %.0f)", m.ceilings.f32_fma_alone * 1e-9)
+                                : "";
+  std::printf(
+      "  ceilings of this run: f32 matmul %.0f%s, bf16 matmul %.0f, f32 fma %.0f%s GFLOP/s, copy "
+      "%.1f GB/s\n",
+      m.ceilings.f32_matmul * 1e-9, split.c_str(), m.ceilings.bf16_matmul * 1e-9,
+      m.ceilings.f32_fma * 1e-9, alone.c_str(), m.ceilings.copy_bytes * 1e-9);
   std::map<std::string, double> kinds;
   double matmul_seconds = 0, least_seconds = 0, saved_seconds = 0, other = m.profile.step_seconds;
-  std::vector<std::pair<std::string, Share>> kernels(m.profile.kernels.begin(), m.profile.kernels.end());
-  std::sort(kernels.begin(), kernels.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  std::vector<std::pair<std::string, Share>> kernels(m.profile.kernels.begin(),
+                                                     m.profile.kernels.end());
+  std::sort(kernels.begin(), kernels.end(),
+            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
   for (const auto& [name, share] : kernels) {
     kinds[name.substr(0, name.find('/'))] += share.seconds;
     other -= share.seconds;
@@ -186,8 +207,10 @@ void Print(const Measured& m) {
     // measured time.
     const double least = std::min(LeastSeconds(name, share, m), share.seconds);
     least_seconds += least;
-    if (name.rfind("gemm/", 0) == 0) matmul_seconds += least;
-    else saved_seconds += share.seconds - least;
+    if (name.rfind("gemm/", 0) == 0)
+      matmul_seconds += least;
+    else
+      saved_seconds += share.seconds - least;
   }
   if (m.device.is_cuda()) std::printf("  kernels of steps that ran one by one, without a graph:\n");
   const auto print_at_ceilings = [&](const char* what, double seconds) {
@@ -196,24 +219,30 @@ void Print(const Measured& m) {
   print_at_ceilings("  at their ceilings the matmuls alone:", matmul_seconds);
   std::printf(" of the step");
   print_at_ceilings("; every kernel:", least_seconds);
-  print_at_ceilings("; the step with all but the matmuls at theirs:", m.step_seconds - saved_seconds);
+  print_at_ceilings("; the step with all but the matmuls at theirs:",
+                    m.step_seconds - saved_seconds);
   std::printf("\n  by kind:");
-  for (const auto& [kind, seconds] : kinds) std::printf(" %s %.1f %%", kind.c_str(), 100 * seconds / m.profile.step_seconds);
+  for (const auto& [kind, seconds] : kinds)
+    std::printf(" %s %.1f %%", kind.c_str(), 100 * seconds / m.profile.step_seconds);
   std::printf(" rest %.1f %%\n", 100 * other / m.profile.step_seconds);
-  std::printf("  %-38s %8s %7s %7s %9s %8s %9s\n", "kernel", "ms", "step", "calls", "GFLOP/s", "GB/s", "ceiling");
+  std::printf("  %-38s %8s %7s %7s %9s %8s %9s\n", "kernel", "ms", "step", "calls", "GFLOP/s",
+              "GB/s", "ceiling");
   for (const auto& [name, share] : kernels) {
     if (share.seconds < 0.005 * m.profile.step_seconds) continue;
-    std::printf("  %-38s %8.2f %5.1f %% %7.1f %9s %8s %7.0f %%\n", name.c_str(), share.seconds * 1e3,
-                100 * share.seconds / m.profile.step_seconds, static_cast<double>(share.calls) / kTracedSteps,
-                share.flops > 0 ? absl::StrFormat("%.1f", share.flops / share.seconds * 1e-9).c_str() : "-",
-                share.bytes > 0 ? absl::StrFormat("%.1f", share.bytes / share.seconds * 1e-9).c_str() : "-",
-                100 * LeastSeconds(name, share, m) / share.seconds);
+    std::printf(
+        "  %-38s %8.2f %5.1f %% %7.1f %9s %8s %7.0f %%\n", name.c_str(), share.seconds * 1e3,
+        100 * share.seconds / m.profile.step_seconds,
+        static_cast<double>(share.calls) / kTracedSteps,
+        share.flops > 0 ? absl::StrFormat("%.1f", share.flops / share.seconds * 1e-9).c_str() : "-",
+        share.bytes > 0 ? absl::StrFormat("%.1f", share.bytes / share.seconds * 1e-9).c_str() : "-",
+        100 * LeastSeconds(name, share, m) / share.seconds);
   }
   std::fflush(stdout);
 }
 
 std::string JsonObject(const Measured& m) {
-  return absl::StrCat("{\"job\":", report::JsonString(m.job), ",\"threads\":", m.threads, ",\"dtype\":", report::JsonString(m.dtype),
+  return absl::StrCat("{\"job\":", report::JsonString(m.job), ",\"threads\":", m.threads,
+                      ",\"dtype\":", report::JsonString(m.dtype),
                       ",\"device\":", report::JsonString(cli::DeviceName(m.device)),
                       ",\"tokens_per_second\":", report::JsonNumber(m.tokens_per_second),
                       ",\"samples_per_second\":", report::JsonNumber(m.samples_per_second), "}");
@@ -227,19 +256,25 @@ struct Combination {
 
 // Lists the combinations to measure. Refuses bf16 for a job that was named on the command line and
 // has no bf16.
-absl::StatusOr<std::vector<Combination>> Plan(const StepOptions& options, const std::vector<BenchJob>& benches) {
+absl::StatusOr<std::vector<Combination>> Plan(const StepOptions& options,
+                                              const std::vector<BenchJob>& benches) {
   const auto asked = [&](const char* dtype) {
-    return options.dtypes.empty() || std::count(options.dtypes.begin(), options.dtypes.end(), dtype) > 0;
+    return options.dtypes.empty() ||
+           std::count(options.dtypes.begin(), options.dtypes.end(), dtype) > 0;
   };
   std::vector<Combination> plan;
   for (const BenchJob& bench : benches) {
-    ASSIGN_OR_RETURN(const job::ComputePlace place, job::DeviceOf(bench.job, /*place=*/0, /*num_trainers=*/1));
+    ASSIGN_OR_RETURN(const job::ComputePlace place,
+                     job::DeviceOf(bench.job, /*place=*/0, /*num_trainers=*/1));
     // Threads of the CPU change nothing on a device.
     const std::vector<int> both{1, 2}, one{1};
-    const std::vector<int>& threads = !options.threads.empty() ? options.threads : place.device.is_cuda() ? one : both;
+    const std::vector<int>& threads = !options.threads.empty() ? options.threads
+                                      : place.device.is_cuda() ? one
+                                                               : both;
     const bool has_bf16 = bench.job.model().has_gpt();
     if (!has_bf16 && asked("bf16") && !options.dtypes.empty() && !options.presets.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("--dtype bf16 with ", bench.job.name(), ", a sequence_rec; allowed: f32"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--dtype bf16 with ", bench.job.name(), ", a sequence_rec; allowed: f32"));
     }
     for (const int count : threads) {
       if (asked("f32")) plan.push_back({&bench, count, false});
@@ -250,7 +285,8 @@ absl::StatusOr<std::vector<Combination>> Plan(const StepOptions& options, const 
 }
 
 absl::Status Run(const StepOptions& options) {
-  const std::vector<std::string> presets = options.presets.empty() ? std::vector<std::string>{"gpt", "sasrec"} : options.presets;
+  const std::vector<std::string> presets =
+      options.presets.empty() ? std::vector<std::string>{"gpt", "sasrec"} : options.presets;
   std::vector<BenchJob> benches;
   for (const std::string& preset : presets) {
     ASSIGN_OR_RETURN(BenchJob bench, MakeBenchJob(preset, options.sets));
@@ -261,7 +297,8 @@ absl::Status Run(const StepOptions& options) {
   RETURN_IF_ERROR(json.status());
   std::vector<std::string> objects;
   for (const Combination& combination : plan) {
-    ASSIGN_OR_RETURN(Measured measured, Measure(*combination.bench, combination.threads, combination.bf16, options.steps));
+    ASSIGN_OR_RETURN(Measured measured, Measure(*combination.bench, combination.threads,
+                                                combination.bf16, options.steps));
     Print(measured);
     objects.push_back(JsonObject(measured));
   }

@@ -13,15 +13,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
-#include "kernels/memory/buffer.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/vector/vectorise.h"
-#include "ps/store/record_prefetch.h"
+#include "kernels/memory/buffer.h"
 #include "ps/optimizer/sparse_optimizer.h"
+#include "ps/store/record_prefetch.h"
 #include "ps/store/table.h"
+#include "trainer/bench/commands.h"
 #include "trainer/bench/figures.h"
 #include "trainer/bench/ids.h"
-#include "trainer/bench/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/report/json.h"
 
@@ -57,7 +57,7 @@ struct StoreFigures {
   uint32_t dim = 0;
   uint64_t rows = 0;
   double rows_per_second = 0, ceiling_rows_per_second = 0;
-  double bytes_per_second = 0;  // weights read, or weights and slots read and written
+  double bytes_per_second = 0;                // weights read, or weights and slots read and written
   double p50_us = 0, p99_us = 0, max_us = 0;  // one call
   double bytes_per_row = 0, field_bytes = 0;
   bool correct = true;
@@ -78,12 +78,16 @@ class StoreBench {
     std::fill(values_.begin(), values_.end(), 0.01f);
     IdSource source(options.rows, distribution, 0);
     for (size_t i = 0; i < batch_ * num_calls_; ++i) ids_.push_back(IdOf(source.Next(0)));
-    for (const uint64_t id : ids_) places_.push_back(reinterpret_cast<char*>(table_.Find(id).header));
+    for (const uint64_t id : ids_)
+      places_.push_back(reinterpret_cast<char*>(table_.Find(id).header));
   }
 
   StoreFigures Gather() {
-    StoreFigures figures = Measure([this](size_t call) { table_.Pull(/*step=*/0, IdsOf(call), /*create=*/false, values_.data()); },
-                                   [this](size_t call, const Known& how) { GatherKnown(call, how); });
+    StoreFigures figures = Measure(
+        [this](size_t call) {
+          table_.Pull(/*step=*/0, IdsOf(call), /*create=*/false, values_.data());
+        },
+        [this](size_t call, const Known& how) { GatherKnown(call, how); });
     figures.bytes_per_second = figures.rows_per_second * dim_ * sizeof(float);
     std::vector<float> known;
     for (size_t call : {size_t{0}, num_calls_ / 2, num_calls_ - 1}) {
@@ -106,12 +110,14 @@ class StoreBench {
           UpdateKnown(call, how);
           passes += call == 0;
         });
-    figures.bytes_per_second = figures.rows_per_second * 2 * static_cast<double>(table_.layout().value_bytes());
+    figures.bytes_per_second =
+        figures.rows_per_second * 2 * static_cast<double>(table_.layout().value_bytes());
     // Every pass updates a row once per occurrence of its id.
     std::unordered_map<uint64_t, uint64_t> times;
     for (const uint64_t id : ids_) ++times[id];
     for (size_t i = 0; i < ids_.size(); i += 1009) {
-      figures.correct &= table_.Find(ids_[i]).header->version - versions_[i] == static_cast<uint32_t>(passes * times[ids_[i]]);
+      figures.correct &= table_.Find(ids_[i]).header->version - versions_[i] ==
+                         static_cast<uint32_t>(passes * times[ids_[i]]);
     }
     return figures;
   }
@@ -123,9 +129,12 @@ class StoreBench {
     size_t ahead;
     bool near;
   };
-  static constexpr Known kKnown[] = {{16, true}, {24, true}, {32, true}, {16, false}, {32, false}, {64, false}};
+  static constexpr Known kKnown[] = {{16, true},  {24, true},  {32, true},
+                                     {16, false}, {32, false}, {64, false}};
 
-  absl::Span<const uint64_t> IdsOf(size_t call) const { return {ids_.data() + call * batch_, batch_}; }
+  absl::Span<const uint64_t> IdsOf(size_t call) const {
+    return {ids_.data() + call * batch_, batch_};
+  }
 
   // Calls body(fetch, dim). fetch(place) prefetches the memory of a record, from `offset` on, in
   // the way of `how`. For the usual dims, dim is a compile-time constant.
@@ -133,16 +142,26 @@ class StoreBench {
   void WithFetch(const Known& how, size_t offset, size_t bytes, const Body& body) const {
     const auto with_dim = [&](auto fetch) {
       switch (dim_) {
-        case 16: return body(fetch, std::integral_constant<size_t, 16>());
-        case 64: return body(fetch, std::integral_constant<size_t, 64>());
-        case 128: return body(fetch, std::integral_constant<size_t, 128>());
-        default: return body(fetch, size_t{dim_});
+        case 16:
+          return body(fetch, std::integral_constant<size_t, 16>());
+        case 64:
+          return body(fetch, std::integral_constant<size_t, 64>());
+        case 128:
+          return body(fetch, std::integral_constant<size_t, 128>());
+        default:
+          return body(fetch, size_t{dim_});
       }
     };
     using ps::RecordPrefetch;
     const RecordPrefetch lines(table_.layout().stride(), offset, bytes);
-    if (how.near) with_dim([=](const char* at) __attribute__((always_inline)) { lines.Into<RecordPrefetch::kFirstCache>(at + offset); });
-    else with_dim([=](const char* at) __attribute__((always_inline)) { lines.Into<RecordPrefetch::kSecondCache>(at + offset); });
+    if (how.near)
+      with_dim([=](const char* at) __attribute__((always_inline)) {
+        lines.Into<RecordPrefetch::kFirstCache>(at + offset);
+      });
+    else
+      with_dim([=](const char* at) __attribute__((always_inline)) {
+        lines.Into<RecordPrefetch::kSecondCache>(at + offset);
+      });
   }
 
   void GatherKnown(size_t call, const Known& how) {
@@ -170,7 +189,8 @@ class StoreBench {
           const size_t i = begin + k;
           if (i + how.ahead < batch_) fetch(places[i + how.ahead]);
           const ps::RowView row = table_.layout().View(places[i]);
-          updates[k] = {reinterpret_cast<float*>(row.weights), row.slots, values_.data() + i * dim, 1};
+          updates[k] = {reinterpret_cast<float*>(row.weights), row.slots, values_.data() + i * dim,
+                        1};
         }
         optimizer_->ApplyRows({updates, count}, static_cast<uint32_t>(dim), 1, kRate);
         for (size_t k = 0; k < count; ++k) {
@@ -190,7 +210,8 @@ class StoreBench {
   template <class FoundCall, class KnownCall>
   StoreFigures Measure(const FoundCall& found, const KnownCall& known) {
     versions_.clear();
-    for (const char* place : places_) versions_.push_back(reinterpret_cast<const ps::RowHeader*>(place)->version);
+    for (const char* place : places_)
+      versions_.push_back(reinterpret_cast<const ps::RowHeader*>(place)->version);
     std::vector<double> call_seconds, known_seconds[std::size(kKnown)];
     for (uint32_t repetition = 0; repetition < repetitions_; ++repetition) {
       for (size_t k = 0; k < std::size(kKnown); ++k) {
@@ -208,7 +229,8 @@ class StoreBench {
     const double rows_of_call = static_cast<double>(batch_);
     figures.rows_per_second = rows_of_call / Median(call_seconds);
     for (const auto& seconds_of_kind : known_seconds) {
-      figures.ceiling_rows_per_second = std::max(figures.ceiling_rows_per_second, rows_of_call / Median(seconds_of_kind));
+      figures.ceiling_rows_per_second =
+          std::max(figures.ceiling_rows_per_second, rows_of_call / Median(seconds_of_kind));
     }
     figures.p50_us = Quantile(call_seconds, 0.5) * 1e6;
     figures.p99_us = Quantile(call_seconds, 0.99) * 1e6;
@@ -263,21 +285,26 @@ StoreFigures Grow(uint32_t dim, double bytes) {
   figures.p50_us = Quantile(call_seconds, 0.5) * 1e6;
   figures.p99_us = Quantile(call_seconds, 0.99) * 1e6;
   figures.max_us = Quantile(call_seconds, 1) * 1e6;
-  figures.bytes_per_row = static_cast<double>(table.memory_bytes()) / static_cast<double>(table.num_rows());
+  figures.bytes_per_row =
+      static_cast<double>(table.memory_bytes()) / static_cast<double>(table.num_rows());
   figures.field_bytes = static_cast<double>(table.layout().field_bytes());
   figures.correct = table.num_rows() == n;
-  for (uint64_t each = 1; each <= n; each += 1 + n / 1000) figures.correct &= table.Find(IdOf(each)).header != nullptr;
+  for (uint64_t each = 1; each <= n; each += 1 + n / 1000)
+    figures.correct &= table.Find(IdOf(each)).header != nullptr;
   return figures;
 }
 
 void PrintHead(const StoreOptions& options) {
   std::printf(
-      "One thread. known: the same rows, found beforehand, in the same run. GB/s: f32 weights read by gather, weights and slots read and\n"
-      "written by updates. A call has %u ids; of grow, which creates rows with bf16 weights and a row-wise Adagrad, %zu. Rates: of grow all\n"
-      "the time it took, of others medians over all calls of %u repetitions. bytes: of memory a row, index included, and the sum of its fields.\n"
+      "One thread. known: the same rows, found beforehand, in the same run. GB/s: f32 weights read "
+      "by gather, weights and slots read and\n"
+      "written by updates. A call has %u ids; of grow, which creates rows with bf16 weights and a "
+      "row-wise Adagrad, %zu. Rates: of grow all\n"
+      "the time it took, of others medians over all calls of %u repetitions. bytes: of memory a "
+      "row, index included, and the sum of its fields.\n"
       "%-8s %8s %5s %11s %9s %9s %6s %7s %8s %8s %9s %7s %7s\n",
-      options.batch, kIdsOfInsert, options.repetitions, "op", "ids", "dim", "rows", "M rows/s", "known", "ratio", "GB/s", "p50 us", "p99 us",
-      "max us", "bytes", "fields");
+      options.batch, kIdsOfInsert, options.repetitions, "op", "ids", "dim", "rows", "M rows/s",
+      "known", "ratio", "GB/s", "p50 us", "p99 us", "max us", "bytes", "fields");
   std::fflush(stdout);
 }
 
@@ -287,27 +314,33 @@ void Print(const StoreFigures& f) {
     if (value > 0) std::snprintf(text, sizeof(text), format, value);
     return std::string(text);
   };
-  const double ratio = f.ceiling_rows_per_second > 0 ? f.rows_per_second / f.ceiling_rows_per_second : 0;
-  std::printf("%-8s %8s %5u %11llu %9.2f %9s %6s %7s %8.1f %8.1f %9.1f %7.1f %7.0f\n", f.op.c_str(), f.ids.c_str(), f.dim,
-              static_cast<unsigned long long>(f.rows), f.rows_per_second * 1e-6, or_none(f.ceiling_rows_per_second * 1e-6, "%.2f").c_str(),
-              or_none(ratio, "%.2f").c_str(), or_none(f.bytes_per_second * 1e-9, "%.2f").c_str(), f.p50_us, f.p99_us, f.max_us,
-              f.bytes_per_row, f.field_bytes);
+  const double ratio =
+      f.ceiling_rows_per_second > 0 ? f.rows_per_second / f.ceiling_rows_per_second : 0;
+  std::printf("%-8s %8s %5u %11llu %9.2f %9s %6s %7s %8.1f %8.1f %9.1f %7.1f %7.0f\n", f.op.c_str(),
+              f.ids.c_str(), f.dim, static_cast<unsigned long long>(f.rows),
+              f.rows_per_second * 1e-6, or_none(f.ceiling_rows_per_second * 1e-6, "%.2f").c_str(),
+              or_none(ratio, "%.2f").c_str(), or_none(f.bytes_per_second * 1e-9, "%.2f").c_str(),
+              f.p50_us, f.p99_us, f.max_us, f.bytes_per_row, f.field_bytes);
   if (!f.correct) std::printf("FAIL: rows are not what was done to them\n");
   std::fflush(stdout);
 }
 
 std::string JsonObject(const StoreFigures& f) {
-  std::string text = absl::StrCat(
-      "{\"op\":\"", f.op, "\",\"ids\":\"", f.ids, "\",\"dim\":", f.dim, ",\"rows\":", f.rows, ",\"storage\":\"", f.storage,
-      "\",\"rows_per_second\":", report::JsonNumber(f.rows_per_second));
+  std::string text = absl::StrCat("{\"op\":\"", f.op, "\",\"ids\":\"", f.ids, "\",\"dim\":", f.dim,
+                                  ",\"rows\":", f.rows, ",\"storage\":\"", f.storage,
+                                  "\",\"rows_per_second\":", report::JsonNumber(f.rows_per_second));
   if (f.ceiling_rows_per_second > 0) {
-    absl::StrAppend(&text, ",\"ceiling_rows_per_second\":", report::JsonNumber(f.ceiling_rows_per_second),
-                    ",\"ratio\":", report::JsonNumber(f.rows_per_second / f.ceiling_rows_per_second),
-                    ",\"gb_per_second\":", report::JsonNumber(f.bytes_per_second * 1e-9));
+    absl::StrAppend(
+        &text, ",\"ceiling_rows_per_second\":", report::JsonNumber(f.ceiling_rows_per_second),
+        ",\"ratio\":", report::JsonNumber(f.rows_per_second / f.ceiling_rows_per_second),
+        ",\"gb_per_second\":", report::JsonNumber(f.bytes_per_second * 1e-9));
   }
-  absl::StrAppend(&text, ",\"p50_us\":", report::JsonNumber(f.p50_us), ",\"p99_us\":", report::JsonNumber(f.p99_us),
-                  ",\"max_us\":", report::JsonNumber(f.max_us), ",\"bytes_per_row\":", report::JsonNumber(f.bytes_per_row),
-                  ",\"field_bytes\":", report::JsonNumber(f.field_bytes), ",\"correct\":", f.correct ? "true" : "false", "}");
+  absl::StrAppend(&text, ",\"p50_us\":", report::JsonNumber(f.p50_us),
+                  ",\"p99_us\":", report::JsonNumber(f.p99_us),
+                  ",\"max_us\":", report::JsonNumber(f.max_us),
+                  ",\"bytes_per_row\":", report::JsonNumber(f.bytes_per_row),
+                  ",\"field_bytes\":", report::JsonNumber(f.field_bytes),
+                  ",\"correct\":", f.correct ? "true" : "false", "}");
   return text;
 }
 
@@ -318,8 +351,9 @@ absl::Status CheckMemory(double bytes, const std::string& what) {
   double kilobytes = 0;
   while (file >> name >> kilobytes) {
     if (name == "MemAvailable:" && bytes > kilobytes * 1024 * 0.95) {
-      return absl::InvalidArgumentError(absl::StrFormat("%s takes %.1f GB of memory; this machine has %.1f to give", what, bytes * 1e-9,
-                                                        kilobytes * 1024e-9));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s takes %.1f GB of memory; this machine has %.1f to give", what,
+                          bytes * 1e-9, kilobytes * 1024e-9));
     }
     std::getline(file, name);
   }
@@ -335,8 +369,10 @@ struct Case {
 std::vector<Case> Plan(const StoreOptions& options) {
   const auto or_all = [](const auto& asked, auto all) { return asked.empty() ? all : asked; };
   std::vector<Case> plan;
-  for (const std::string& op : or_all(options.ops, std::vector<std::string>{"gather", "sgd", "adagrad"})) {
-    const std::vector<uint32_t> dims = op == "grow" ? std::vector<uint32_t>{16} : std::vector<uint32_t>{64, 16, 128};
+  for (const std::string& op :
+       or_all(options.ops, std::vector<std::string>{"gather", "sgd", "adagrad"})) {
+    const std::vector<uint32_t> dims =
+        op == "grow" ? std::vector<uint32_t>{16} : std::vector<uint32_t>{64, 16, 128};
     for (const uint32_t dim : or_all(options.dims, dims)) {
       plan.push_back({op, dim, or_all(options.ids, std::vector<std::string>{"uniform", "zipf"})});
     }
@@ -350,18 +386,21 @@ absl::StatusOr<std::vector<StoreFigures>> RunCase(const Case& one, const StoreOp
     return std::vector<StoreFigures>{Grow(one.dim, options.memory_gb * 1e9)};
   }
   ps::Table table(SpecOf(one.dim, one.op == "adagrad" ? SPARSE_ADAGRAD : SPARSE_SGD, STORED_F32));
-  RETURN_IF_ERROR(CheckMemory(static_cast<double>(options.rows) * static_cast<double>(table.layout().stride() + 14) * 1.1,
-                              absl::StrCat("--op ", one.op, " with --rows ", options.rows, " and --dim ", one.dim)));
+  RETURN_IF_ERROR(CheckMemory(
+      static_cast<double>(options.rows) * static_cast<double>(table.layout().stride() + 14) * 1.1,
+      absl::StrCat("--op ", one.op, " with --rows ", options.rows, " and --dim ", one.dim)));
   Fill(table, options.rows);
   std::vector<StoreFigures> all;
   for (const std::string& ids : one.ids) {
-    StoreBench bench(table, options, ids == "zipf" ? IdDistribution::ZIPF : IdDistribution::UNIFORM);
+    StoreBench bench(table, options,
+                     ids == "zipf" ? IdDistribution::ZIPF : IdDistribution::UNIFORM);
     StoreFigures figures = one.op == "gather" ? bench.Gather() : bench.Update();
     figures.op = one.op;
     figures.ids = ids;
     figures.dim = one.dim;
     figures.rows = options.rows;
-    figures.bytes_per_row = static_cast<double>(table.memory_bytes()) / static_cast<double>(table.num_rows());
+    figures.bytes_per_row =
+        static_cast<double>(table.memory_bytes()) / static_cast<double>(table.num_rows());
     figures.field_bytes = static_cast<double>(table.layout().field_bytes());
     all.push_back(figures);
   }

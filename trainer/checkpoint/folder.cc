@@ -24,13 +24,15 @@ constexpr char kReplaced[] = ".replaced-step-";
 constexpr char kRemoved[] = ".removed";
 
 absl::Status FileError(const std::string& path, const std::error_code& error) {
-  return absl::ResourceExhaustedError(absl::StrCat("cannot write checkpoint ", path, ": ", error.message()));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot write checkpoint ", path, ": ", error.message()));
 }
 
 // Reads the step of an entry named PREFIX and 8 to 18 digits. Returns false for any other name.
 bool TakeStep(const std::string& name, absl::string_view prefix, uint64_t* step) {
   absl::string_view digits = name;
-  if (!absl::ConsumePrefix(&digits, prefix) || digits.size() < 8 || digits.size() > 18) return false;
+  if (!absl::ConsumePrefix(&digits, prefix) || digits.size() < 8 || digits.size() > 18)
+    return false;
   if (digits.find_first_not_of("0123456789") != absl::string_view::npos) return false;
   *step = std::stoull(std::string(digits));
   return true;
@@ -51,9 +53,11 @@ void RemoveLeftovers(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
     uint64_t step;
-    const bool replaced = TakeStep(name, kReplaced, &step) &&
-                          fs::exists(absl::StrCat(folder, "/", kStep, name.substr(sizeof kReplaced - 1)), ignored);
-    if (name == kRemoved || TakeStep(name, kDraft, &step) || replaced) leftovers.push_back(entry.path());
+    const bool replaced =
+        TakeStep(name, kReplaced, &step) &&
+        fs::exists(absl::StrCat(folder, "/", kStep, name.substr(sizeof kReplaced - 1)), ignored);
+    if (name == kRemoved || TakeStep(name, kDraft, &step) || replaced)
+      leftovers.push_back(entry.path());
   }
   for (const fs::path& path : leftovers) Remove(path);
 }
@@ -88,7 +92,8 @@ std::vector<std::string> ListCheckpoints(const std::string& folder) {
 absl::StatusOr<std::string> NewestCheckpoint(const std::string& folder) {
   const std::vector<std::string> paths = ListCheckpoints(folder);
   if (!paths.empty()) return paths.back();
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", folder, ": there is none; give a run's OUT/checkpoints"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint ", folder, ": there is none; give a run's OUT/checkpoints"));
 }
 
 absl::StatusOr<std::string> BestCheckpoint(const std::string& folder) {
@@ -135,7 +140,8 @@ absl::Status RemoveCheckpoints(const std::string& folder) {
   if (error == std::errc::no_such_file_or_directory) return absl::OkStatus();
   if (!error) fs::remove_all(aside, error);
   if (!error) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("cannot remove the older checkpoints in ", folder, ": ", error.message(),
+  return absl::InvalidArgumentError(absl::StrCat("cannot remove the older checkpoints in ", folder,
+                                                 ": ", error.message(),
                                                  "; remove them or give another --out"));
 }
 

@@ -1,13 +1,12 @@
 #include "trainer/checkpoint/manifest.h"
 
-#include <google/protobuf/io/tokenizer.h>
-#include <google/protobuf/text_format.h>
-#include <google/protobuf/util/message_differencer.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+#include <google/protobuf/util/message_differencer.h>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -52,20 +51,25 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 // Names must be of files in the folder and distinct: a manifest must not lead a reader elsewhere.
 absl::Status CheckNames(const CheckpointManifest& manifest) {
   std::set<std::string> names;
-  const auto check = [&names](const SavedFile& file) { return IsPlainFileName(file.name()) && names.insert(file.name()).second; };
+  const auto check = [&names](const SavedFile& file) {
+    return IsPlainFileName(file.name()) && names.insert(file.name()).second;
+  };
   bool fine = check(manifest.dense());
   if (manifest.has_items()) fine &= check(manifest.items());
   for (const SavedFile& file : manifest.rows()) fine &= check(file);
-  return fine ? absl::OkStatus() : absl::FailedPreconditionError("a file's name is missing, repeated or a path");
+  return fine ? absl::OkStatus()
+              : absl::FailedPreconditionError("a file's name is missing, repeated or a path");
 }
 
 // A folder named for another step would pass for that step's checkpoint. A file missing in the
 // manifest would be lost.
 absl::Status CheckFolder(const std::string& folder, const CheckpointManifest& manifest) {
-  const std::optional<uint64_t> step = StepOfName(fs::path(folder).lexically_normal().filename().string());
+  const std::optional<uint64_t> step =
+      StepOfName(fs::path(folder).lexically_normal().filename().string());
   if (step && *step != manifest.step()) {
-    return absl::FailedPreconditionError(absl::StrCat("is of step ", manifest.step(), ", its folder of step ", *step,
-                                                      ": was the folder renamed? Give the folder its name back"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("is of step ", manifest.step(), ", its folder of step ", *step,
+                     ": was the folder renamed? Give the folder its name back"));
   }
   std::set<std::string> named{manifest.dense().name()};
   for (const SavedFile& file : manifest.rows()) named.insert(file.name());
@@ -74,7 +78,8 @@ absl::Status CheckFolder(const std::string& folder, const CheckpointManifest& ma
     const fs::path name = entry.path().filename();
     const bool is_part = name.extension() == ".rows" || name.extension() == ".safetensors";
     if (is_part && named.count(name.string()) == 0) {
-      return absl::FailedPreconditionError(absl::StrCat("leaves out ", name.string(), ", which is in its folder; take another checkpoint"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "leaves out ", name.string(), ", which is in its folder; take another checkpoint"));
     }
   }
   return absl::OkStatus();
@@ -83,23 +88,31 @@ absl::Status CheckFolder(const std::string& folder, const CheckpointManifest& ma
 // Refuses counts that no run can have.
 absl::Status CheckCounts(const CheckpointManifest& manifest) {
   const auto wrong = [](const char* field, auto value, const char* bound, auto most) {
-    return absl::FailedPreconditionError(absl::StrCat(field, " is ", value, ", above ", bound, ", ", most, "; take another checkpoint"));
+    return absl::FailedPreconditionError(absl::StrCat(field, " is ", value, ", above ", bound, ", ",
+                                                      most, "; take another checkpoint"));
   };
-  const uint64_t step = manifest.step(), batch = static_cast<uint64_t>(std::max(0, manifest.job().train().batch_size()));
+  const uint64_t step = manifest.step(),
+                 batch = static_cast<uint64_t>(std::max(0, manifest.job().train().batch_size()));
   if (step > kMaxStep) return wrong("step", step, "the most that is read", kMaxStep);
   if (manifest.best_step() > step) return wrong("best_step", manifest.best_step(), "step", step);
   if (manifest.epoch() > step + 1) return wrong("epoch", manifest.epoch(), "step + 1", step + 1);
-  if (manifest.best_epoch() > step + 1) return wrong("best_epoch", manifest.best_epoch(), "step + 1", step + 1);
-  if (manifest.epoch_steps() > step) return wrong("epoch_steps", manifest.epoch_steps(), "step", step);
+  if (manifest.best_epoch() > step + 1)
+    return wrong("best_epoch", manifest.best_epoch(), "step + 1", step + 1);
+  if (manifest.epoch_steps() > step)
+    return wrong("epoch_steps", manifest.epoch_steps(), "step", step);
   if (manifest.epoch_skipped_steps() > manifest.epoch_steps()) {
-    return wrong("epoch_skipped_steps", manifest.epoch_skipped_steps(), "epoch_steps", manifest.epoch_steps());
+    return wrong("epoch_skipped_steps", manifest.epoch_skipped_steps(), "epoch_steps",
+                 manifest.epoch_steps());
   }
-  if (manifest.evaluations_since_best() > step) return wrong("evaluations_since_best", manifest.evaluations_since_best(), "step", step);
+  if (manifest.evaluations_since_best() > step)
+    return wrong("evaluations_since_best", manifest.evaluations_since_best(), "step", step);
   if (batch > 0 && manifest.samples_consumed() / batch > step) {
-    return wrong("samples_consumed", manifest.samples_consumed(), "step x train.batch_size", step * batch);
+    return wrong("samples_consumed", manifest.samples_consumed(), "step x train.batch_size",
+                 step * batch);
   }
   if (!std::isfinite(manifest.best_selection()) || !std::isfinite(manifest.epoch_loss())) {
-    return absl::FailedPreconditionError("best_selection or epoch_loss is not finite; take another checkpoint");
+    return absl::FailedPreconditionError(
+        "best_selection or epoch_loss is not finite; take another checkpoint");
   }
   return absl::OkStatus();
 }
@@ -107,11 +120,12 @@ absl::Status CheckCounts(const CheckpointManifest& manifest) {
 absl::Status CheckManifest(const std::string& folder, const CheckpointManifest& manifest) {
   if (manifest.format_version() != kFormatVersion) {
     return absl::FailedPreconditionError(absl::StrCat("format version ", manifest.format_version(),
-                                                      "; this tandem reads ", kFormatVersion, ": use the one that wrote it"));
+                                                      "; this tandem reads ", kFormatVersion,
+                                                      ": use the one that wrote it"));
   }
   if (manifest.num_virtual_shards() != kNumVirtualShards) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(manifest.num_virtual_shards(), " virtual shards, must be ", kNumVirtualShards));
+    return absl::FailedPreconditionError(absl::StrCat(
+        manifest.num_virtual_shards(), " virtual shards, must be ", kNumVirtualShards));
   }
   RETURN_IF_ERROR(CheckNames(manifest));
   RETURN_IF_ERROR(CheckFolder(folder, manifest));
@@ -202,7 +216,8 @@ absl::Status CheckSpecs(const Job& job, const CheckpointManifest& manifest) {
            spec.dim() == static_cast<uint32_t>(job.tables(i).dim());
   }
   if (same) return absl::OkStatus();
-  return absl::FailedPreconditionError("checkpoint manifest: its tables are not those of its job; take another checkpoint");
+  return absl::FailedPreconditionError(
+      "checkpoint manifest: its tables are not those of its job; take another checkpoint");
 }
 
 }  // namespace
@@ -224,49 +239,61 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
     return absl::FailedPreconditionError(absl::StrCat("checkpoint manifest ", path, ": ", text...));
   };
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) return wrong("cannot be read as a file; give a run's OUT/checkpoints or one of its step-XXXXXXXX");
+  if (!fs::is_regular_file(path, error))
+    return wrong(
+        "cannot be read as a file; give a run's OUT/checkpoints or one of its step-XXXXXXXX");
   if (const uint64_t size = fs::file_size(path, error); error || size > kMaxBytes) {
-    return wrong("has ", size, " bytes, none has more than ", kMaxBytes, "; take another checkpoint");
+    return wrong("has ", size, " bytes, none has more than ", kMaxBytes,
+                 "; take another checkpoint");
   }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
   bytes << file.rdbuf();  // also for an empty file: the checksum line will be missing
-  if (!file) return wrong("cannot be read; give a run's OUT/checkpoints or one of its step-XXXXXXXX");
+  if (!file)
+    return wrong("cannot be read; give a run's OUT/checkpoints or one of its step-XXXXXXXX");
   std::string text = bytes.str();
   const size_t line_bytes = ChecksumLine("").size();
   const size_t body = text.size() >= line_bytes ? text.size() - line_bytes : 0;
   if (text.substr(body) != ChecksumLine(text.substr(0, body))) {
-    return wrong("damaged or cut short: its checksum is not what its last line says; take another checkpoint");
+    return wrong(
+        "damaged or cut short: its checksum is not what its last line says; take another "
+        "checkpoint");
   }
   CheckpointManifest manifest;
   FirstError parse_error;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&parse_error);
-  if (!parser.ParseFromString(text, &manifest)) return wrong(parse_error.text(), " (written by another version of tandem?)");
-  if (absl::Status status = CheckManifest(folder, manifest); !status.ok()) return wrong(status.message());
+  if (!parser.ParseFromString(text, &manifest))
+    return wrong(parse_error.text(), " (written by another version of tandem?)");
+  if (absl::Status status = CheckManifest(folder, manifest); !status.ok())
+    return wrong(status.message());
   return manifest;
 }
 
 absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest) {
   const std::string differences = Differences(ModelOf(manifest.job()), ModelOf(job));
   if (differences.empty()) return CheckSpecs(job, manifest);
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint of another model: ", differences,
-                                                    " (checkpoint -> job); use the job that it was trained with"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint of another model: ", differences,
+                   " (checkpoint -> job); use the job that it was trained with"));
 }
 
-absl::Status CheckSameVocabulary(const Job& job, const std::string& symbols, const CheckpointManifest& manifest) {
+absl::Status CheckSameVocabulary(const Job& job, const std::string& symbols,
+                                 const CheckpointManifest& manifest) {
   if (symbols == manifest.symbols()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint of another text: ", job.data().path(),
-                                                    " has not the vocabulary that it was trained with, of ",
-                                                    manifest.job().data().path(), "; give that text as data.path"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint of another text: ", job.data().path(),
+                   " has not the vocabulary that it was trained with, of ",
+                   manifest.job().data().path(), "; give that text as data.path"));
 }
 
 absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest) {
   RETURN_IF_ERROR(CheckSameModel(job, manifest));
   const std::string differences = Differences(RunOf(manifest.job()), RunOf(job));
   if (differences.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint of another run: ", differences,
-                                                    " (checkpoint -> job); resume with the job that wrote it, or start a new run"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint of another run: ", differences,
+                   " (checkpoint -> job); resume with the job that wrote it, or start a new run"));
 }
 
 }  // namespace tandem::checkpoint

@@ -30,7 +30,8 @@ absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest);
 // FailedPrecondition unless `symbols` equals the saved model's vocabulary. `symbols` is the
 // vocabulary of `job`'s text, "" if there is none. Another vocabulary of equal size has the shape
 // but not the meaning.
-absl::Status CheckSameVocabulary(const Job& job, const std::string& symbols, const CheckpointManifest& manifest);
+absl::Status CheckSameVocabulary(const Job& job, const std::string& symbols,
+                                 const CheckpointManifest& manifest);
 // For a run that resumes: like CheckSameModel, but also FailedPrecondition if one of these differs:
 // - seed, the whole model, tables' optimizers and first values;
 // - data format and split, batch size, selection;

@@ -46,13 +46,15 @@ using TensorMap = std::map<std::string, Tensor>;
 
 TensorMap ParametersByName(const ParameterSet& parameters) {
   TensorMap tensors;
-  for (const auto& parameter : parameters.all()) tensors[parameter->name] = parameter->variable.value();
+  for (const auto& parameter : parameters.all())
+    tensors[parameter->name] = parameter->variable.value();
   return tensors;
 }
 
 absl::StatusOr<TensorMap> ReadDense(const Checkpoint& checkpoint) {
   auto content = ReadSafetensors(checkpoint.DensePath());
-  if (!content.ok()) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", content.status().message()));
+  if (!content.ok())
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", content.status().message()));
   TensorMap saved;
   for (NamedTensor& named : content->tensors) saved[named.name] = std::move(named.tensor);
   return saved;
@@ -60,20 +62,25 @@ absl::StatusOr<TensorMap> ReadDense(const Checkpoint& checkpoint) {
 
 template <class... Text>
 absl::Status Wrong(const Checkpoint& checkpoint, const Text&... text) {
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", checkpoint.DensePath(), ": ", text...));
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint ", checkpoint.DensePath(), ": ", text...));
 }
 
 // Returns Ok if both have the same tensors by name, type and shape.
-absl::Status CheckSame(const Checkpoint& checkpoint, const TensorMap& saved, const TensorMap& targets) {
+absl::Status CheckSame(const Checkpoint& checkpoint, const TensorMap& saved,
+                       const TensorMap& targets) {
   for (const auto& [name, target] : targets) {
     const auto found = saved.find(name);
-    if (found == saved.end()) return Wrong(checkpoint, "has no parameter ", name, ", which the job's model has");
+    if (found == saved.end())
+      return Wrong(checkpoint, "has no parameter ", name, ", which the job's model has");
     if (found->second.shape() != target.shape() || found->second.dtype() != target.dtype()) {
-      return Wrong(checkpoint, "parameter ", name, " is ", ShapeText(found->second), ", in the job's model ", ShapeText(target));
+      return Wrong(checkpoint, "parameter ", name, " is ", ShapeText(found->second),
+                   ", in the job's model ", ShapeText(target));
     }
   }
   for (const auto& [name, tensor] : saved) {
-    if (targets.count(name) == 0) return Wrong(checkpoint, "has a parameter ", name, ", which the job's model has not");
+    if (targets.count(name) == 0)
+      return Wrong(checkpoint, "has a parameter ", name, ", which the job's model has not");
   }
   return absl::OkStatus();
 }
@@ -81,7 +88,9 @@ absl::Status CheckSame(const Checkpoint& checkpoint, const TensorMap& saved, con
 // Returns Ok if no number is a NaN or an infinity. REQUIRES: CheckSame.
 absl::Status CheckFinite(const Checkpoint& checkpoint, const TensorMap& saved) {
   for (const auto& [name, tensor] : saved) {
-    if (!IsFinite(tensor)) return Wrong(checkpoint, "parameter ", name, " is not finite (NaN or infinity); take another checkpoint");
+    if (!IsFinite(tensor))
+      return Wrong(checkpoint, "parameter ", name,
+                   " is not finite (NaN or infinity); take another checkpoint");
   }
   return absl::OkStatus();
 }
@@ -96,25 +105,31 @@ absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, Choice choice
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("checkpoint ", path, ": no such folder; give a run's OUT/checkpoints or one of its step-XXXXXXXX"));
+        absl::StrCat("checkpoint ", path,
+                     ": no such folder; give a run's OUT/checkpoints or one of its step-XXXXXXXX"));
   }
   Checkpoint checkpoint{path, {}};
   if (!ListCheckpoints(path).empty()) {
-    ASSIGN_OR_RETURN(checkpoint.folder, choice == Choice::BEST ? BestCheckpoint(path) : NewestCheckpoint(path));
+    ASSIGN_OR_RETURN(checkpoint.folder,
+                     choice == Choice::BEST ? BestCheckpoint(path) : NewestCheckpoint(path));
   }
   ASSIGN_OR_RETURN(checkpoint.manifest, ReadManifest(checkpoint.folder));
   RETURN_IF_ERROR(Checked(checkpoint.folder, checkpoint.manifest.dense()));
-  if (checkpoint.manifest.has_items()) RETURN_IF_ERROR(Checked(checkpoint.folder, checkpoint.manifest.items()));
-  for (const SavedFile& file : checkpoint.manifest.rows()) RETURN_IF_ERROR(Checked(checkpoint.folder, file));
+  if (checkpoint.manifest.has_items())
+    RETURN_IF_ERROR(Checked(checkpoint.folder, checkpoint.manifest.items()));
+  for (const SavedFile& file : checkpoint.manifest.rows())
+    RETURN_IF_ERROR(Checked(checkpoint.folder, file));
   return checkpoint;
 }
 
 absl::StatusOr<std::string> ReadItemIds(const Checkpoint& checkpoint) {
   if (!checkpoint.manifest.has_items()) return std::string();
-  std::ifstream file(checkpoint.folder + "/" + checkpoint.manifest.items().name(), std::ios::binary);
+  std::ifstream file(checkpoint.folder + "/" + checkpoint.manifest.items().name(),
+                     std::ios::binary);
   std::string lines{std::istreambuf_iterator<char>(file), {}};
   if (lines.size() == checkpoint.manifest.items().bytes()) return lines;
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", checkpoint.folder, ": the ids of its items cannot be read"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint ", checkpoint.folder, ": the ids of its items cannot be read"));
 }
 
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters) {
@@ -135,15 +150,17 @@ absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& st
   saved_slots.erase("");
   if (saved_slots != std::set<std::string>(slots.begin(), slots.end())) {
     return Wrong(checkpoint, "has the optimizer slots {", absl::StrJoin(saved_slots, ", "), "} of ",
-                 OptimizerKind_Name(checkpoint.manifest.job().optimizer().kind()), ", the job's optimizer has {",
-                 absl::StrJoin(slots, ", "), "}; resume with optimizer.kind as it was");
+                 OptimizerKind_Name(checkpoint.manifest.job().optimizer().kind()),
+                 ", the job's optimizer has {", absl::StrJoin(slots, ", "),
+                 "}; resume with optimizer.kind as it was");
   }
   const ParameterSet& parameters = *state.parameters;
   TensorMap targets;
   for (size_t i = 0; i < state.entries.size(); ++i) {
     const std::string& name = parameters.all()[i]->name;
     targets[name] = state.entries[i].value;
-    for (size_t s = 0; s < slots.size(); ++s) targets[absl::StrCat(name, "#", slots[s])] = state.entries[i].slots[s];
+    for (size_t s = 0; s < slots.size(); ++s)
+      targets[absl::StrCat(name, "#", slots[s])] = state.entries[i].slots[s];
   }
   RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
   RETURN_IF_ERROR(CheckFinite(checkpoint, saved));
@@ -154,14 +171,18 @@ absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& st
 absl::Status LoadRows(const Checkpoint& checkpoint, ps::TableAdmin& tables, absl::Time deadline) {
   std::error_code error;
   const fs::path folder = fs::absolute(checkpoint.folder, error);
-  if (error) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", checkpoint.folder, ": ", error.message()));
+  if (error)
+    return absl::FailedPreconditionError(
+        absl::StrCat("checkpoint ", checkpoint.folder, ": ", error.message()));
   std::vector<std::string> files;
   for (const SavedFile& file : checkpoint.manifest.rows()) files.push_back(file.name());
   // The calls have the deadline. The extra second lets their answer arrive.
-  const auto loaded = tables.Load(checkpoint.manifest.step(), folder.lexically_normal().string(), files, deadline)
-                          .Wait(deadline + absl::Seconds(1));
+  const auto loaded =
+      tables.Load(checkpoint.manifest.step(), folder.lexically_normal().string(), files, deadline)
+          .Wait(deadline + absl::Seconds(1));
   if (loaded.ok()) return absl::OkStatus();
-  return absl::Status(loaded.status().code(), absl::StrCat("checkpoint ", checkpoint.folder, ": ", loaded.status().message()));
+  return absl::Status(loaded.status().code(), absl::StrCat("checkpoint ", checkpoint.folder, ": ",
+                                                           loaded.status().message()));
 }
 
 }  // namespace tandem::checkpoint

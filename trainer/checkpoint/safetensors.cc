@@ -9,7 +9,8 @@
 namespace tandem::checkpoint {
 
 namespace {
-static_assert(std::endian::native == std::endian::little, "tensors are little-endian and written as memory is");
+static_assert(std::endian::native == std::endian::little,
+              "tensors are little-endian and written as memory is");
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 }  // namespace
 
@@ -27,7 +28,8 @@ absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path, const Safet
   FileWriter writer(path);
   writer.Append(&json_bytes, sizeof json_bytes);
   writer.Append(json.data(), json.size());
-  for (const NamedTensor& named : content.tensors) writer.Append(named.tensor.raw(), named.tensor.num_bytes());
+  for (const NamedTensor& named : content.tensors)
+    writer.Append(named.tensor.raw(), named.tensor.num_bytes());
   return writer.Finish();
 }
 
@@ -44,14 +46,16 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(const std::string& path, std::ifstr
   const uint64_t file_bytes = static_cast<uint64_t>(file.tellg());
   file.seekg(0);
   uint64_t json_bytes = 0;
-  if (file_bytes < sizeof json_bytes || !file.read(reinterpret_cast<char*>(&json_bytes), sizeof json_bytes)) {
+  if (file_bytes < sizeof json_bytes ||
+      !file.read(reinterpret_cast<char*>(&json_bytes), sizeof json_bytes)) {
     return Wrong(path, "ends within the length of its header");
   }
   if (json_bytes > kMaxHeaderBytes || json_bytes > file_bytes - sizeof json_bytes) {
     return Wrong(path, "claims a header of ", json_bytes, " bytes in a file of ", file_bytes);
   }
   std::string json(json_bytes, '\0');
-  if (!file.read(json.data(), static_cast<std::streamsize>(json_bytes))) return Wrong(path, "cannot be read");
+  if (!file.read(json.data(), static_cast<std::streamsize>(json_bytes)))
+    return Wrong(path, "cannot be read");
   auto header = ParseHeader(json, file_bytes - sizeof json_bytes - json_bytes);
   if (!header.ok()) return Wrong(path, header.status().message());
   return header;
@@ -71,7 +75,8 @@ absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path) {
   content.metadata = header.metadata;
   for (const TensorEntry& entry : header.tensors) {
     Tensor tensor = Tensor::Empty(entry.shape, entry.dtype);
-    if (!file.read(static_cast<char*>(tensor.raw()), static_cast<std::streamsize>(tensor.num_bytes()))) {
+    if (!file.read(static_cast<char*>(tensor.raw()),
+                   static_cast<std::streamsize>(tensor.num_bytes()))) {
       return Wrong(path, "cannot be read");
     }
     content.tensors.push_back({entry.name, std::move(tensor)});

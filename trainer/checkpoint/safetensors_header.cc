@@ -22,9 +22,12 @@ constexpr struct {
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
   for (const unsigned char c : text) {
-    if (c == '"' || c == '\\') out += {'\\', static_cast<char>(c)};
-    else if (c < 0x20) absl::StrAppendFormat(&out, "\\u%04x", c);
-    else out += static_cast<char>(c);
+    if (c == '"' || c == '\\')
+      out += {'\\', static_cast<char>(c)};
+    else if (c < 0x20)
+      absl::StrAppendFormat(&out, "\\u%04x", c);
+    else
+      out += static_cast<char>(c);
   }
   return out + "\"";
 }
@@ -49,14 +52,16 @@ class Cursor {
   bool failed() const { return !status_.ok(); }
   void Fail(std::string_view what) {
     if (status_.ok()) {
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat("malformed header, byte ", place_, ": ", absl::string_view(what.data(), what.size())));
+      status_ = absl::InvalidArgumentError(absl::StrCat(
+          "malformed header, byte ", place_, ": ", absl::string_view(what.data(), what.size())));
     }
   }
 
   // Skips blanks, and takes `c` if it comes next.
   bool Take(char c) {
-    while (place_ < text_.size() && std::string_view(" \t\r\n").find(text_[place_]) != std::string_view::npos) ++place_;
+    while (place_ < text_.size() &&
+           std::string_view(" \t\r\n").find(text_[place_]) != std::string_view::npos)
+      ++place_;
     if (failed() || place_ == text_.size() || text_[place_] != c) return false;
     ++place_;
     return true;
@@ -73,11 +78,16 @@ class Cursor {
     std::string out;
     Expect('"');
     while (!failed()) {
-      if (place_ == text_.size()) Fail("a string without an end");
-      else if (text_[place_] == '"') return ++place_, out;
-      else if (text_[place_] == '\\') Escape(out);
-      else if (static_cast<unsigned char>(text_[place_]) < 0x20) Fail("a control character in a string");
-      else out += text_[place_++];
+      if (place_ == text_.size())
+        Fail("a string without an end");
+      else if (text_[place_] == '"')
+        return ++place_, out;
+      else if (text_[place_] == '\\')
+        Escape(out);
+      else if (static_cast<unsigned char>(text_[place_]) < 0x20)
+        Fail("a control character in a string");
+      else
+        out += text_[place_++];
     }
     return out;
   }
@@ -86,9 +96,11 @@ class Cursor {
     Take('\0');
     uint64_t value = 0;
     const size_t first = place_;
-    for (; !failed() && place_ < text_.size() && text_[place_] >= '0' && text_[place_] <= '9'; ++place_) {
+    for (; !failed() && place_ < text_.size() && text_[place_] >= '0' && text_[place_] <= '9';
+         ++place_) {
       const uint64_t digit = static_cast<uint64_t>(text_[place_] - '0');
-      if (value > (std::numeric_limits<uint64_t>::max() - digit) / 10) return Fail("a number beyond 64 bits"), 0;
+      if (value > (std::numeric_limits<uint64_t>::max() - digit) / 10)
+        return Fail("a number beyond 64 bits"), 0;
       value = value * 10 + digit;
     }
     if (place_ == first) Fail("expected a whole number");
@@ -133,11 +145,13 @@ class Cursor {
     uint32_t code = 0;
     bool valid = kind == 'u' && place_ + 6 <= text_.size();
     for (size_t i = 2; valid && i < 6; ++i) {
-      const size_t digit = std::string_view("0123456789abcdef").find(static_cast<char>(text_[place_ + i] | 0x20));
+      const size_t digit =
+          std::string_view("0123456789abcdef").find(static_cast<char>(text_[place_ + i] | 0x20));
       valid = digit != std::string_view::npos;
       code = code * 16 + static_cast<uint32_t>(digit);
     }
-    if (!valid || (code >= 0xd800 && code < 0xe000)) return Fail("an escape that is not allowed here");
+    if (!valid || (code >= 0xd800 && code < 0xe000))
+      return Fail("an escape that is not allowed here");
     AppendUtf8(code, out);
     place_ += 6;
   }
@@ -160,7 +174,8 @@ void ReadDType(Cursor& cursor, TensorEntry& entry) {
 
 void ReadShape(Cursor& cursor, TensorEntry& entry) {
   const std::vector<uint64_t> dims = cursor.Numbers();
-  if (dims.size() > static_cast<size_t>(Shape::kMaxDims)) return cursor.Fail("a shape of more than 5 extents");
+  if (dims.size() > static_cast<size_t>(Shape::kMaxDims))
+    return cursor.Fail("a shape of more than 5 extents");
   const int num_dims = static_cast<int>(dims.size());
   Shape shape;
   if (num_dims == 1) shape = Shape{0};
@@ -171,7 +186,8 @@ void ReadShape(Cursor& cursor, TensorEntry& entry) {
   uint64_t elements = 1;
   for (int i = 0; i < num_dims; ++i) {
     const uint64_t limit = uint64_t{std::numeric_limits<int64_t>::max()} / 8;
-    if (dims[static_cast<size_t>(i)] > limit / std::max<uint64_t>(1, elements)) return cursor.Fail("a shape too large");
+    if (dims[static_cast<size_t>(i)] > limit / std::max<uint64_t>(1, elements))
+      return cursor.Fail("a shape too large");
     elements *= dims[static_cast<size_t>(i)];
     shape[i] = static_cast<int64_t>(dims[static_cast<size_t>(i)]);
   }
@@ -202,13 +218,15 @@ absl::Status CheckPlaces(const std::vector<TensorEntry>& tensors, uint64_t data_
   for (const TensorEntry& entry : tensors) {
     const uint64_t bytes = static_cast<uint64_t>(entry.shape.num_elements()) * SizeOf(entry.dtype);
     if (entry.begin != next || entry.end < entry.begin || entry.end - entry.begin != bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", entry.name, " of ", bytes, " bytes lies at [", entry.begin,
-                                                     ", ", entry.end, "), must begin at ", next));
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", entry.name, " of ", bytes,
+                                                     " bytes lies at [", entry.begin, ", ",
+                                                     entry.end, "), must begin at ", next));
     }
     next = entry.end;
   }
   if (next == data_bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("tensors end at byte ", next, ", the data at ", data_bytes));
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensors end at byte ", next, ", the data at ", data_bytes));
 }
 
 }  // namespace
@@ -224,10 +242,12 @@ std::string PrintHeader(const SafetensorsHeader& header) {
     json += "}";
   }
   for (const TensorEntry& entry : header.tensors) {
-    const auto* dtype =
-        std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const auto& known) { return known.dtype == entry.dtype; });
-    absl::StrAppend(&json, json.size() > 1 ? "," : "", Quoted(entry.name), ":{\"dtype\":\"", dtype->name, "\",\"shape\":[");
-    for (int i = 0; i < entry.shape.num_dims(); ++i) absl::StrAppend(&json, i > 0 ? "," : "", entry.shape[i]);
+    const auto* dtype = std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                                     [&](const auto& known) { return known.dtype == entry.dtype; });
+    absl::StrAppend(&json, json.size() > 1 ? "," : "", Quoted(entry.name), ":{\"dtype\":\"",
+                    dtype->name, "\",\"shape\":[");
+    for (int i = 0; i < entry.shape.num_dims(); ++i)
+      absl::StrAppend(&json, i > 0 ? "," : "", entry.shape[i]);
     absl::StrAppend(&json, "],\"data_offsets\":[", entry.begin, ",", entry.end, "]}");
   }
   json += "}";
@@ -247,9 +267,10 @@ absl::StatusOr<SafetensorsHeader> ParseHeader(std::string_view json, uint64_t da
   });
   cursor.ExpectEnd();
   RETURN_IF_ERROR(cursor.status());
-  std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
+  std::stable_sort(header.tensors.begin(), header.tensors.end(),
+                   [](const TensorEntry& a, const TensorEntry& b) {
+                     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+                   });
   RETURN_IF_ERROR(CheckPlaces(header.tensors, data_bytes));
   return header;
 }

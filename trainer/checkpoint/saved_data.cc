@@ -10,7 +10,9 @@
 namespace tandem::checkpoint {
 namespace {
 
-bool SameBytes(const SavedFile& a, const SavedFile& b) { return a.bytes() == b.bytes() && a.crc32c() == b.crc32c(); }
+bool SameBytes(const SavedFile& a, const SavedFile& b) {
+  return a.bytes() == b.bytes() && a.crc32c() == b.crc32c();
+}
 
 template <class Files>
 std::string FilesText(const Files& files) {
@@ -26,14 +28,16 @@ std::string FingerprintText(const SavedFile& file) {
 }
 
 bool IsSameData(const std::vector<SavedFile>& files, const CheckpointManifest& manifest) {
-  return std::equal(files.begin(), files.end(), manifest.data().begin(), manifest.data().end(), SameBytes);
+  return std::equal(files.begin(), files.end(), manifest.data().begin(), manifest.data().end(),
+                    SameBytes);
 }
 
-absl::Status CheckSameData(const std::vector<SavedFile>& files, const CheckpointManifest& manifest) {
+absl::Status CheckSameData(const std::vector<SavedFile>& files,
+                           const CheckpointManifest& manifest) {
   if (manifest.data().empty() || IsSameData(files, manifest)) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint of other data: it was trained on ", FilesText(manifest.data()),
-                                                    ", the job has ", FilesText(files),
-                                                    "; give the same files, or say --data-changed"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "checkpoint of other data: it was trained on ", FilesText(manifest.data()), ", the job has ",
+      FilesText(files), "; give the same files, or say --data-changed"));
 }
 
 uint64_t CatalogueOf(const CheckpointManifest& manifest) {
@@ -43,8 +47,9 @@ uint64_t CatalogueOf(const CheckpointManifest& manifest) {
 absl::Status CheckSameCatalogue(const Job& job, const CheckpointManifest& manifest) {
   const uint64_t saved = CatalogueOf(manifest), wanted = job.data().num_items();
   if (saved == 0 || wanted == 0 || saved == wanted) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint of another catalogue: it has the items 1 .. ", saved,
-                                                    ", and data.num_items is ", wanted, "; leave data.num_items out"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint of another catalogue: it has the items 1 .. ", saved,
+                   ", and data.num_items is ", wanted, "; leave data.num_items out"));
 }
 
 }  // namespace tandem::checkpoint

@@ -30,13 +30,15 @@ absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs&
     const std::string& name = parameters.all()[i]->name;
     content.tensors.push_back({name, parameters.ToHost(entry.value)});
     for (size_t s = 0; s < entry.slots.size(); ++s) {
-      content.tensors.push_back({absl::StrCat(name, "#", args.state->slot_names[s]), parameters.ToHost(entry.slots[s])});
+      content.tensors.push_back(
+          {absl::StrCat(name, "#", args.state->slot_names[s]), parameters.ToHost(entry.slots[s])});
     }
   }
   RETURN_IF_ERROR(parameters.status());
   for (const NamedTensor& named : content.tensors) {
     if (IsFinite(named.tensor)) continue;
-    return absl::OutOfRangeError(absl::StrCat("parameter ", named.name, " is not finite (NaN or infinity)"));
+    return absl::OutOfRangeError(
+        absl::StrCat("parameter ", named.name, " is not finite (NaN or infinity)"));
   }
   ASSIGN_OR_RETURN(const FileDigest digest, WriteSafetensors(folder + "/" + kDenseFile, content));
   SavedFile file;
@@ -80,14 +82,16 @@ absl::Status WriteFiles(const std::string& draft, const WriteArgs& args) {
 absl::Status WriteCheckpoint(const WriteArgs& args) {
   std::error_code error;
   const std::string folder = fs::absolute(args.folder, error).lexically_normal().string();
-  if (error) return absl::ResourceExhaustedError(absl::StrCat("checkpoint ", args.folder, ": ", error.message()));
+  if (error)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("checkpoint ", args.folder, ": ", error.message()));
   ASSIGN_OR_RETURN(const std::string draft, BeginDraft(folder, args.manifest.step()));
   absl::Status status = WriteFiles(draft, args);
   if (status.ok()) status = Publish(draft);
   if (!status.ok()) {
     fs::remove_all(draft, error);
-    return absl::Status(status.code(),
-                        absl::StrCat("checkpoint of step ", args.manifest.step(), " in ", folder, ": ", status.message()));
+    return absl::Status(status.code(), absl::StrCat("checkpoint of step ", args.manifest.step(),
+                                                    " in ", folder, ": ", status.message()));
   }
   RemoveOld(folder, args.manifest.step(), args.keep);
   return absl::OkStatus();

@@ -16,12 +16,12 @@
 namespace tandem::checkpoint {
 
 struct WriteArgs {
-  std::string folder;           // holds the checkpoints; made if missing
-  CheckpointManifest manifest;  // without files
+  std::string folder;                        // holds the checkpoints; made if missing
+  CheckpointManifest manifest;               // without files
   const optim::DenseState* state = nullptr;  // with the entries of all parameters
   ps::TableAdmin* tables = nullptr;
   std::string item_ids = {};  // ids of mapped items, one per line; empty: none
-  int keep = 1;  // how many checkpoints stay, newest first; the best one also stays
+  int keep = 1;               // how many checkpoints stay, newest first; the best one also stays
   absl::Time deadline;
 };
 

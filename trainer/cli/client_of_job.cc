@@ -12,26 +12,33 @@
 
 namespace tandem::cli {
 
-absl::StatusOr<ps::ClientStack> MergePushes(const Job& job, ps::ClientStack clients, ps::MergedPushes& pushes,
-                                            comm::ProcessGroup& trainers, int num_servers) {
+absl::StatusOr<ps::ClientStack> MergePushes(const Job& job, ps::ClientStack clients,
+                                            ps::MergedPushes& pushes, comm::ProcessGroup& trainers,
+                                            int num_servers) {
   if (!job.ps().merge_pushes() || trainers.size() == 1) return clients;
-  ASSIGN_OR_RETURN(auto exchange, sparse::GroupExchange::Create(trainers, absl::Seconds(job.runtime().timeout_seconds())));
-  const size_t push_bytes = ps::RemoteClientOptions().message_bytes * static_cast<size_t>(std::max(num_servers, 1));
-  clients.Wrap<ps::MergedClient>(pushes, std::move(exchange), ps::MergeOptions{.push_bytes = push_bytes});
+  ASSIGN_OR_RETURN(auto exchange, sparse::GroupExchange::Create(
+                                      trainers, absl::Seconds(job.runtime().timeout_seconds())));
+  const size_t push_bytes =
+      ps::RemoteClientOptions().message_bytes * static_cast<size_t>(std::max(num_servers, 1));
+  clients.Wrap<ps::MergedClient>(pushes, std::move(exchange),
+                                 ps::MergeOptions{.push_bytes = push_bytes});
   return clients;
 }
 
-ps::ClientStack ClientOfJob(const Job& job, ps::ClientStack clients, int trainer, int num_trainers) {
+ps::ClientStack ClientOfJob(const Job& job, ps::ClientStack clients, int trainer,
+                            int num_trainers) {
   const ParameterServer& options = job.ps();
   if (options.consistency() == GEO) {
-    clients.Wrap<ps::GeoClient>(ps::GeoClientOptions{.num_trainers = static_cast<uint32_t>(num_trainers),
-                                                     .geo_steps = static_cast<uint64_t>(options.geo_steps()),
-                                                     .trainer = static_cast<uint32_t>(trainer)});
+    clients.Wrap<ps::GeoClient>(
+        ps::GeoClientOptions{.num_trainers = static_cast<uint32_t>(num_trainers),
+                             .geo_steps = static_cast<uint64_t>(options.geo_steps()),
+                             .trainer = static_cast<uint32_t>(trainer)});
   } else if (options.cache_rows() > 0) {
-    clients.Wrap<ps::CachedClient>(ps::CacheOptions{.rows_per_table = static_cast<size_t>(options.cache_rows()),
-                                                    .read_bound = static_cast<uint32_t>(options.read_bound()),
-                                                    .write_bound = static_cast<uint32_t>(options.write_bound()),
-                                                    .trainer = static_cast<uint32_t>(trainer)});
+    clients.Wrap<ps::CachedClient>(
+        ps::CacheOptions{.rows_per_table = static_cast<size_t>(options.cache_rows()),
+                         .read_bound = static_cast<uint32_t>(options.read_bound()),
+                         .write_bound = static_cast<uint32_t>(options.write_bound()),
+                         .trainer = static_cast<uint32_t>(trainer)});
   }
   return clients;
 }

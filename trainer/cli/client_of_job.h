@@ -12,11 +12,12 @@
 
 namespace tandem::cli {
 
-// Returns `clients`, or, if the job asks for it, those in a client that merges pushes over the ranks of `trainers`. `pushes` is the
-// innermost client. Collective over `trainers`. `num_servers` is 0 for local tables.
-// REQUIRES: the ranks of `trainers` are on this host.
-absl::StatusOr<ps::ClientStack> MergePushes(const Job& job, ps::ClientStack clients, ps::MergedPushes& pushes,
-                                            comm::ProcessGroup& trainers, int num_servers);
+// Returns `clients`, or, if the job asks for it, those in a client that merges pushes over the
+// ranks of `trainers`. `pushes` is the innermost client. Collective over `trainers`. `num_servers`
+// is 0 for local tables. REQUIRES: the ranks of `trainers` are on this host.
+absl::StatusOr<ps::ClientStack> MergePushes(const Job& job, ps::ClientStack clients,
+                                            ps::MergedPushes& pushes, comm::ProcessGroup& trainers,
+                                            int num_servers);
 // Adds the consistency and the cache that the job asks for.
 ps::ClientStack ClientOfJob(const Job& job, ps::ClientStack clients, int trainer, int num_trainers);
 

@@ -13,10 +13,10 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/help_text.h"
-#include "trainer/job/nearest_name.h"
 #include "trainer/cli/process_limits.h"
 #include "trainer/cli/signals.h"
 #include "trainer/cli/version.h"
+#include "trainer/job/nearest_name.h"
 
 namespace tandem::cli {
 
@@ -26,13 +26,16 @@ using report::LogFormat;
 
 template <class Options>
 void AddJobFlags(CLI::App& command, Options& options) {
-  command.add_option("job", options.job_path, "job file, protobuf text format (proto/job.proto)")->required();
+  command.add_option("job", options.job_path, "job file, protobuf text format (proto/job.proto)")
+      ->required();
   AddSetFlag(command, options.sets);
 }
 
 void AddRunFlags(CLI::App& command, RunOptions& options) {
   AddJobFlags(command, options);
-  command.add_option("--ps", options.num_ps, "parameter servers")->check(CLI::Range(1, 1024))->capture_default_str();
+  command.add_option("--ps", options.num_ps, "parameter servers")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command.add_option("--trainers", options.num_trainers, "trainers, i.e. data-parallel replicas")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -42,14 +45,20 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
   command.add_option("--out", options.out, "folder for what the run leaves")->capture_default_str();
   command
       .add_option("--secret-file", options.secret_file,
-                  "holds the job's secret, the same for all roles; -: standard input; default: the variable TANDEM_SECRET; launch draws one")
+                  "holds the job's secret, the same for all roles; -: standard input; default: the "
+                  "variable TANDEM_SECRET; launch draws one")
       ->type_name("FILE");
   command.add_flag("--resume{newest}", options.resume,
-                   "go on with the run in --out from its newest checkpoint; =FOLDER: from this one; =auto: if there is one, and a run that has "
+                   "go on with the run in --out from its newest checkpoint; =FOLDER: from this "
+                   "one; =auto: if there is one, and a run that has "
                    "completed ends at once");
-  command.add_flag("--data-changed", options.data_changed, "with --resume: go on although the data is not what the checkpoint was trained on");
-  command.add_flag("--overwrite", options.overwrite, "replace a run in --out, which is refused otherwise");
-  const std::map<std::string, report::LogFormat> formats{{"text", report::LogFormat::TEXT}, {"json", report::LogFormat::JSON}};
+  command.add_flag(
+      "--data-changed", options.data_changed,
+      "with --resume: go on although the data is not what the checkpoint was trained on");
+  command.add_flag("--overwrite", options.overwrite,
+                   "replace a run in --out, which is refused otherwise");
+  const std::map<std::string, report::LogFormat> formats{{"text", report::LogFormat::TEXT},
+                                                         {"json", report::LogFormat::JSON}};
   command.add_option("--log-format", options.log_format, "text or json")
       ->transform(CLI::CheckedTransformer(formats, CLI::ignore_case).description(""))
       ->type_name("text|json");
@@ -67,16 +76,19 @@ CLI::Option* AddMasterFlag(CLI::App& command, std::string& master, const char* a
 void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
   AddRunFlags(command, options);
   auto* master = AddMasterFlag(command, options.master, "the master's address");
-  auto* listen = command.add_option("--listen", options.listen, "where to listen; port 0 picks one")
-                     ->check([](const std::string& text) { return Words(rpc::ParseAddress(text).status()); })
-                     ->type_name("HOST:PORT");
+  auto* listen =
+      command.add_option("--listen", options.listen, "where to listen; port 0 picks one")
+          ->check([](const std::string& text) { return Words(rpc::ParseAddress(text).status()); })
+          ->type_name("HOST:PORT");
   if (is_master) {
     listen->description("where to listen; default: --master");
   } else {
     master->required();
     listen->default_val("127.0.0.1:0");
     command.add_option("--index", options.index, "the rank wanted; default: the master decides");
-    command.add_option("--join-timeout", options.join_timeout, "how long the master may be silent before the job begins")
+    command
+        .add_option("--join-timeout", options.join_timeout,
+                    "how long the master may be silent before the job begins")
         ->check(CLI::Range(0.1, 86400.0))
         ->type_name("SECONDS")
         ->capture_default_str();
@@ -107,7 +119,8 @@ std::string NoCommand(const CLI::App& app, const std::string& path, const std::s
   for (const CLI::App* command : CommandsOf(app)) names.push_back(command->get_name());
   const std::string nearest = Nearest(name, names);
   return absl::StrCat("no command \"", path, name, "\"",
-                      nearest.empty() ? absl::StrCat("; there are ", absl::StrJoin(names, ", ")) : absl::StrCat("; did you mean \"", path, nearest, "\"?"));
+                      nearest.empty() ? absl::StrCat("; there are ", absl::StrJoin(names, ", "))
+                                      : absl::StrCat("; did you mean \"", path, nearest, "\"?"));
 }
 
 // Runs `tandem help WORDS`.
@@ -116,12 +129,14 @@ int Explain(const CLI::App& app, const std::vector<std::string>& words) {
   std::string path;
   for (const std::string& word : words) {
     const CLI::App* command = Find(*about, word);
-    if (command == nullptr) return ReportError(absl::InvalidArgumentError(NoCommand(*about, path, word)));
+    if (command == nullptr)
+      return ReportError(absl::InvalidArgumentError(NoCommand(*about, path, word)));
     about = command;
     absl::StrAppend(&path, word, " ");
   }
   // app.help() would explain `help` itself, because `help` is the parsed command.
-  const std::string name = absl::StrCat("tandem", path.empty() ? "" : " ", absl::StripTrailingAsciiWhitespace(path));
+  const std::string name =
+      absl::StrCat("tandem", path.empty() ? "" : " ", absl::StripTrailingAsciiWhitespace(path));
   const std::string text = app.get_formatter()->make_help(about, name, CLI::AppFormatMode::Normal);
   std::fputs(WrapHelp(text, HelpColumns()).c_str(), stdout);
   return 0;
@@ -146,7 +161,9 @@ std::string Mistyped(const CLI::App& app, int argc, char** argv) {
 bool ArgumentsAreUtf8(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (IsUtf8(argv[i])) continue;
-    std::fprintf(stderr, "error: argument %d is not UTF-8: %s; rename the file, or give another name\n", i, Printable(argv[i]).c_str());
+    std::fprintf(stderr,
+                 "error: argument %d is not UTF-8: %s; rename the file, or give another name\n", i,
+                 Printable(argv[i]).c_str());
     return false;
   }
   return true;
@@ -155,7 +172,9 @@ bool ArgumentsAreUtf8(int argc, char** argv) {
 }  // namespace
 
 void AddSetFlag(CLI::App& command, std::vector<std::string>& sets) {
-  command.add_option("--set", sets, "set a field of the job: path=value, e.g. data.path=log.txt, tables[item].dim=8")
+  command
+      .add_option("--set", sets,
+                  "set a field of the job: path=value, e.g. data.path=log.txt, tables[item].dim=8")
       ->type_name("PATH=VALUE")
       ->allow_extra_args(false);
 }
@@ -165,15 +184,19 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) 
   TakeSignals();
   rpc::PrepareProcess();
   if (!ArgumentsAreUtf8(argc, argv)) return 2;
-  CLI::App app{"Tandem trains models with sparse embeddings on parameter servers and dense layers under collectives."};
+  CLI::App app{
+      "Tandem trains models with sparse embeddings on parameter servers and dense layers under "
+      "collectives."};
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "print this help");
   int code = 0;
 
   RunOptions launch;
-  auto* launch_command = app.add_subcommand("launch", "run a whole job on this machine: one master, servers, trainers");
+  auto* launch_command = app.add_subcommand(
+      "launch", "run a whole job on this machine: one master, servers, trainers");
   AddRunFlags(*launch_command, launch);
-  launch_command->add_flag("--local", launch.local, "everything in one process; replicas are threads; the same bits");
+  launch_command->add_flag("--local", launch.local,
+                           "everything in one process; replicas are threads; the same bits");
   AddMasterFlag(*launch_command, launch.master, "the master's address; default: a free port");
   launch_command->callback([&] { code = WithinLimits([&] { return Launch(launch); }); });
 
@@ -188,65 +211,88 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) 
   auto* trainer = app.add_subcommand("trainer", "run one trainer of a job");
   AddRoleFlags(*trainer, trainer_options, false);
   trainer->callback([&] { code = WithinLimits([&] { return RunTrainer(trainer_options); }); });
-  auto* worker = app.add_subcommand("worker", "run one worker of a job, which hosts remote modules");
+  auto* worker =
+      app.add_subcommand("worker", "run one worker of a job, which hosts remote modules");
   AddRoleFlags(*worker, worker_options, false);
   worker->callback([&] { code = WithinLimits([&] { return RunWorker(worker_options); }); });
 
   EvalOptions eval;
-  auto* eval_command = app.add_subcommand(
-      "eval", "evaluate a checkpoint: a recommender on the test split, a text's model on the validation part");
+  auto* eval_command = app.add_subcommand("eval",
+                                          "evaluate a checkpoint: a recommender on the test split, "
+                                          "a text's model on the validation part");
   AddJobFlags(*eval_command, eval);
-  eval_command->add_option("--checkpoint", eval.checkpoint, "a run's OUT/checkpoints (the best) or one step's folder in it")
+  eval_command
+      ->add_option("--checkpoint", eval.checkpoint,
+                   "a run's OUT/checkpoints (the best) or one step's folder in it")
       ->type_name("DIR")
       ->required();
   eval_command
       ->add_option("--dump", eval.dump,
-                   "write one line per user: user, target, rank, the 20 best items; of a text one per window: number, symbols, mean loss")
+                   "write one line per user: user, target, rank, the 20 best items; of a text one "
+                   "per window: number, symbols, mean loss")
       ->type_name("FILE");
   eval_command->callback([&] { code = Eval(eval); });
 
   GenerateOptions generate;
-  auto* generate_command = app.add_subcommand("generate", "let a saved language model go on with a text");
-  generate_command->add_option("--checkpoint", generate.checkpoint, "a run's OUT/checkpoints (the best) or one step's folder in it")
+  auto* generate_command =
+      app.add_subcommand("generate", "let a saved language model go on with a text");
+  generate_command
+      ->add_option("--checkpoint", generate.checkpoint,
+                   "a run's OUT/checkpoints (the best) or one step's folder in it")
       ->type_name("DIR")
       ->required();
   generate_command->add_option("--prompt", generate.prompt,
-                               "what the text begins with; default: a line end, or the first symbol of a model that knows none");
-  generate_command->add_option("--length", generate.length, "symbols to write")->capture_default_str();
-  generate_command->add_option("--temperature", generate.temperature, "below 1: surer; 0: always the likeliest symbol")
+                               "what the text begins with; default: a line end, or the first "
+                               "symbol of a model that knows none");
+  generate_command->add_option("--length", generate.length, "symbols to write")
       ->capture_default_str();
-  generate_command->add_option("--top-k", generate.top_k, "draw from the k likeliest symbols; 0: from all")->capture_default_str();
-  generate_command->add_option("--top-p", generate.top_p, "draw from the likeliest symbols that together have this probability")
+  generate_command
+      ->add_option("--temperature", generate.temperature,
+                   "below 1: surer; 0: always the likeliest symbol")
       ->capture_default_str();
-  generate_command->add_option("--seed", generate.seed, "the same seed gives the same text")->capture_default_str();
+  generate_command
+      ->add_option("--top-k", generate.top_k, "draw from the k likeliest symbols; 0: from all")
+      ->capture_default_str();
+  generate_command
+      ->add_option("--top-p", generate.top_p,
+                   "draw from the likeliest symbols that together have this probability")
+      ->capture_default_str();
+  generate_command->add_option("--seed", generate.seed, "the same seed gives the same text")
+      ->capture_default_str();
   generate_command->callback([&] { code = Generate(generate); });
 
   for (const AddCommands add : more) add(app, &code);
 
   InspectOptions inspect;
-  auto* inspect_command = app.add_subcommand("inspect", "check every byte of a checkpoint and list what it holds");
+  auto* inspect_command =
+      app.add_subcommand("inspect", "check every byte of a checkpoint and list what it holds");
   inspect_command
-      ->add_option("checkpoint", inspect.checkpoint, "a run's OUT/checkpoints (all are checked) or one step's folder in it")
+      ->add_option("checkpoint", inspect.checkpoint,
+                   "a run's OUT/checkpoints (all are checked) or one step's folder in it")
       ->type_name("DIR")
       ->required();
   inspect_command->callback([&] { code = Inspect(inspect); });
 
   SynthesizeOptions synthesize;
-  auto* synthesize_command =
-      app.add_subcommand("synthesize", "write an interaction log with planted structure and print what can be reached on it");
+  auto* synthesize_command = app.add_subcommand(
+      "synthesize",
+      "write an interaction log with planted structure and print what can be reached on it");
   synthesize_command->add_option("--out", synthesize.out, "the log, SEQUENCES format")->required();
   synthesize_command->add_option("--seed", synthesize.seed, "")->capture_default_str();
   synthesize_command->add_option("--users", synthesize.users, "")->capture_default_str();
   synthesize_command->add_option("--items", synthesize.items, "")->capture_default_str();
-  synthesize_command->add_option("--min-length", synthesize.min_length, "items of a user, at least")->capture_default_str();
-  synthesize_command->add_option("--max-length", synthesize.max_length, "items of a user, at most")->capture_default_str();
+  synthesize_command->add_option("--min-length", synthesize.min_length, "items of a user, at least")
+      ->capture_default_str();
+  synthesize_command->add_option("--max-length", synthesize.max_length, "items of a user, at most")
+      ->capture_default_str();
   synthesize_command->callback([&] { code = Synthesize(synthesize); });
 
   std::vector<std::string> topic;
   auto* help = app.add_subcommand("help", "explain a command");
   help->add_option("command", topic, "launch, bench step, ...");
   help->callback([&] { code = Explain(app, topic); });
-  app.set_version_flag("--version", VersionText, "print version, commit and what this machine computes with");
+  app.set_version_flag("--version", VersionText,
+                       "print version, commit and what this machine computes with");
 
   if (argc < 2) return Explain(app, {});
   try {
@@ -263,7 +309,9 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) 
     code = parsed == 0 ? 0 : 2;  // a wrong command line is a configuration error
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    if (code == 0) code = ReportError(absl::ResourceExhaustedError("cannot write standard output: what was printed there is not whole"));
+    if (code == 0)
+      code = ReportError(absl::ResourceExhaustedError(
+          "cannot write standard output: what was printed there is not whole"));
   }
   return code;
 }

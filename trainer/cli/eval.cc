@@ -12,10 +12,10 @@
 #include "trainer/checkpoint/saved_data.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
-#include "trainer/job/job_config.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/saved_tables.h"
 #include "trainer/comm/host/thread_group.h"
+#include "trainer/job/job_config.h"
 #include "trainer/loop/divergence.h"
 #include "trainer/tasks/embedding_table.h"
 #include "trainer/tasks/job_data.h"
@@ -49,7 +49,8 @@ class Dump {
 
  private:
   absl::Status Error() const {
-    return absl::InvalidArgumentError(absl::StrCat("cannot write --dump ", path_, ": ", std::strerror(errno)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot write --dump ", path_, ": ", std::strerror(errno)));
   }
   const std::string path_;
   std::FILE* file_ = nullptr;
@@ -57,15 +58,18 @@ class Dump {
 
 // Reads the job's data with the checkpoint's catalogue, so that a part of a log is ranked like the
 // whole log.
-absl::StatusOr<std::unique_ptr<tasks::JobData>> ReadDataOf(const checkpoint::Checkpoint& saved, Job* job) {
+absl::StatusOr<std::unique_ptr<tasks::JobData>> ReadDataOf(const checkpoint::Checkpoint& saved,
+                                                           Job* job) {
   const CheckpointManifest& manifest = saved.manifest;
   RETURN_IF_ERROR(checkpoint::CheckSameCatalogue(*job, manifest));
   const uint64_t catalogue = checkpoint::CatalogueOf(manifest);
-  if (catalogue != 0 && job->data().ids() == Data::DENSE) job->mutable_data()->set_num_items(catalogue);
+  if (catalogue != 0 && job->data().ids() == Data::DENSE)
+    job->mutable_data()->set_num_items(catalogue);
   ASSIGN_OR_RETURN(const std::string item_ids, checkpoint::ReadItemIds(saved));
   auto data = tasks::ReadJobData(*job, tasks::DataUse::EVALUATE, item_ids);
   if (catalogue == 0 || data.status().code() != absl::StatusCode::kDataLoss) return data;
-  return absl::DataLossError(absl::StrCat(data.status().message(), " (the checkpoint's catalogue is 1 .. ", catalogue, ")"));
+  return absl::DataLossError(absl::StrCat(data.status().message(),
+                                          " (the checkpoint's catalogue is 1 .. ", catalogue, ")"));
 }
 
 void PrintData(const tasks::JobData& data, const CheckpointManifest& manifest) {
@@ -77,13 +81,15 @@ void PrintData(const tasks::JobData& data, const CheckpointManifest& manifest) {
   }
   if (data.num_items() == 0) return;
   const bool known = checkpoint::CatalogueOf(manifest) != 0;
-  std::printf("ranks are among the items 1 .. %llu%s\n", static_cast<unsigned long long>(data.num_items()),
-              known ? "" : ", the largest id of this data: the checkpoint does not say its catalogue");
+  std::printf(
+      "ranks are among the items 1 .. %llu%s\n", static_cast<unsigned long long>(data.num_items()),
+      known ? "" : ", the largest id of this data: the checkpoint does not say its catalogue");
 }
 
 absl::Status Run(const EvalOptions& options) {
   ASSIGN_OR_RETURN(Job job, LoadJob(options.job_path, options.sets, {.num_trainers = 0}));
-  ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved,
+                   checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
   RETURN_IF_ERROR(checkpoint::CheckSameModel(job, saved.manifest));
   ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, ReadDataOf(saved, &job));
   RETURN_IF_ERROR(checkpoint::CheckSameVocabulary(job, data->Symbols(), saved.manifest));
@@ -91,14 +97,17 @@ absl::Status Run(const EvalOptions& options) {
   RETURN_IF_ERROR(dump.status());
 
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
-  ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, job.ps().threads(), absl::Seconds(job.checkpoint().timeout_seconds())));
+  ASSIGN_OR_RETURN(const auto tables,
+                   SavedTables::Load(saved, job.ps().threads(),
+                                     absl::Seconds(job.checkpoint().timeout_seconds())));
   const auto groups = comm::ThreadGroup::Create(1, "dp", timeout);
   ThreadPool pool(job.runtime().threads());
   Stream stream(&pool);
   ParameterSet parameters(job.seed(), DType::F32);
-  const std::unique_ptr<sparse::RemoteEmbedding> table = tasks::MakeEmbeddingTable(job, tables->rows(), &stream);
-  const std::unique_ptr<tasks::Task> task =
-      data->MakeTask(job, {.parameters = &parameters, .table = table.get(), .group = groups[0].get()});
+  const std::unique_ptr<sparse::RemoteEmbedding> table =
+      tasks::MakeEmbeddingTable(job, tables->rows(), &stream);
+  const std::unique_ptr<tasks::Task> task = data->MakeTask(
+      job, {.parameters = &parameters, .table = table.get(), .group = groups[0].get()});
   RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
 
   std::map<std::string, double> metrics;
@@ -106,19 +115,22 @@ absl::Status Run(const EvalOptions& options) {
   for (const auto& [split, prefix] : {std::pair(tasks::EvaluationSplit::TEST, "test/"),
                                       std::pair(tasks::EvaluationSplit::VALID, "valid/")}) {
     if (!metrics.empty()) break;  // the validation split counts only if there is no test split
-    ASSIGN_OR_RETURN(const tasks::Evaluation evaluation,
-                     task->Evaluate(split, {.stream = &stream, .timeout = timeout, .dump = dump.Visitor()}));
+    ASSIGN_OR_RETURN(
+        const tasks::Evaluation evaluation,
+        task->Evaluate(split, {.stream = &stream, .timeout = timeout, .dump = dump.Visitor()}));
     for (const auto& [name, value] : evaluation.metrics) metrics[prefix + name] = value;
     if (wrong.empty()) wrong = loop::FirstNonFinite(prefix, evaluation);
   }
   RETURN_IF_ERROR(dump.Finish());
-  std::printf("%s  step %d of %s, data %s\n", saved.folder.c_str(), static_cast<int>(saved.manifest.step()),
-              saved.manifest.job().name().c_str(), job.data().path().c_str());
+  std::printf("%s  step %d of %s, data %s\n", saved.folder.c_str(),
+              static_cast<int>(saved.manifest.step()), saved.manifest.job().name().c_str(),
+              job.data().path().c_str());
   PrintData(*data, saved.manifest);
   PrintMetrics(metrics, static_cast<int64_t>(saved.manifest.step()), *data);
   if (!options.dump.empty()) std::printf("\nwrote %s\n", options.dump.c_str());
   if (wrong.empty()) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat("checkpoint ", saved.folder, ": ", wrong, "; take another checkpoint"));
+  return absl::OutOfRangeError(
+      absl::StrCat("checkpoint ", saved.folder, ": ", wrong, "; take another checkpoint"));
 }
 
 }  // namespace

@@ -19,20 +19,24 @@ bool IsExplainedByStop(const absl::Status& status) {
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kAborted: return true;
-    default: return false;
+    case absl::StatusCode::kAborted:
+      return true;
+    default:
+      return false;
   }
 }
 
 }  // namespace
 
 std::string RoleLine(const std::string& role, const std::string& text) {
-  return absl::StrCat("[", role, absl::FormatTime(" %H:%M:%S", absl::Now(), absl::LocalTimeZone()), "] ", text, "\n");
+  return absl::StrCat("[", role, absl::FormatTime(" %H:%M:%S", absl::Now(), absl::LocalTimeZone()),
+                      "] ", text, "\n");
 }
 
 std::optional<std::string> TextOfRoleLine(const std::string& role, const std::string& line) {
   const size_t end = line.find("] ");
-  if (end == std::string::npos || line.rfind(absl::StrCat("[", role, " "), 0) != 0) return std::nullopt;
+  if (end == std::string::npos || line.rfind(absl::StrCat("[", role, " "), 0) != 0)
+    return std::nullopt;
   return line.substr(end + 2);
 }
 
@@ -50,7 +54,8 @@ int ReportError(const absl::Status& status) {
 
 int ReportRoleError(const std::string& name, const absl::Status& status, bool told, int signal) {
   const bool stopped = signal != 0 && (told || IsExplainedByStop(status));
-  const std::string text = absl::StrCat(told || stopped ? kToldFailure : kOwnFailure, PrintableLines(std::string(status.message())));
+  const std::string text = absl::StrCat(told || stopped ? kToldFailure : kOwnFailure,
+                                        PrintableLines(std::string(status.message())));
   std::fputs(RoleLine(name, text).c_str(), stderr);
   return stopped ? 128 + signal : ExitCodeOf(status);
 }

@@ -23,6 +23,7 @@ int ReportError(const absl::Status& status);
 // Like ReportError, for a role of a job, in a RoleLine. Prints "error: ..." for the role's own
 // failure. Prints "ended: ..." for a failure that the job reported, and for a stop by `signal`,
 // with 128 + n. The supervisor of `launch` reads these lines (supervisor.h).
-int ReportRoleError(const std::string& name, const absl::Status& status, bool told, int signal = ReceivedSignal());
+int ReportRoleError(const std::string& name, const absl::Status& status, bool told,
+                    int signal = ReceivedSignal());
 
 }  // namespace tandem::cli

@@ -1,15 +1,14 @@
 #include "trainer/cli/folder_lock.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -53,7 +52,8 @@ Owner OwnerOf(const std::string& folder) {
 }
 
 bool Write(int fd, const std::string& line) {
-  return ftruncate(fd, 0) == 0 && pwrite(fd, line.data(), line.size(), 0) == static_cast<ssize_t>(line.size());
+  return ftruncate(fd, 0) == 0 &&
+         pwrite(fd, line.data(), line.size(), 0) == static_cast<ssize_t>(line.size());
 }
 
 absl::Status Refused(const std::string& folder, const std::string& why) {
@@ -66,15 +66,18 @@ absl::StatusOr<std::vector<std::string>> MakeFolder(const std::string& folder) {
   std::error_code error;
   fs::path path = fs::absolute(folder, error).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // "out/run/"
-  for (; !error && !fs::exists(path, error) && !error; path = path.parent_path()) missing.push_back(path.string());
+  for (; !error && !fs::exists(path, error) && !error; path = path.parent_path())
+    missing.push_back(path.string());
   if (!error) fs::create_directories(folder, error);
   if (error) return Refused(folder, error.message());
   return missing;
 }
 
 bool IsFileAt(int fd, const std::string& path) {
-  struct stat ours {}, named {};
-  return fstat(fd, &ours) == 0 && stat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
+  struct stat ours {
+  }, named{};
+  return fstat(fd, &ours) == 0 && stat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
+         ours.st_dev == named.st_dev;
 }
 
 // Returns an open lock file that is locked and still in its place; -1 if another run holds the
@@ -96,14 +99,16 @@ absl::StatusOr<int> TryLock(const std::string& folder) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& folder, const std::string& owner) {
+absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& folder,
+                                                             const std::string& owner) {
   ASSIGN_OR_RETURN(std::vector<std::string> made, MakeFolder(folder));
   const absl::Time began = absl::Now();
   ASSIGN_OR_RETURN(int fd, TryLock(folder));
   while (fd < 0) {
     const Owner holder = OwnerOf(folder);
     if (absl::Now() - began > (holder.IsEnding() ? kWaitForEnding : kNotice)) {
-      return Refused(folder, absl::StrCat("a run has it: ", holder.Text(), "; wait for its end, or give another --out"));
+      return Refused(folder, absl::StrCat("a run has it: ", holder.Text(),
+                                          "; wait for its end, or give another --out"));
     }
     absl::SleepFor(kPoll);
     ASSIGN_OR_RETURN(fd, TryLock(folder));
@@ -111,12 +116,14 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   std::unique_ptr<FolderLock> lock(new FolderLock(fd, folder));
   lock->made_ = std::move(made);
   lock->owner_ = absl::StrCat(owner, " ", HostName(), " ", getpid());
-  if (!Write(fd, lock->owner_ + "\n")) return absl::ResourceExhaustedError(absl::StrCat(PathOf(folder), ": ", std::strerror(errno)));
+  if (!Write(fd, lock->owner_ + "\n"))
+    return absl::ResourceExhaustedError(absl::StrCat(PathOf(folder), ": ", std::strerror(errno)));
   return lock;
 }
 
 absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Adopt(const std::string& folder, int fd) {
-  if (!IsFileAt(fd, PathOf(folder))) return Refused(folder, "its lock was not given on by the process that has it");
+  if (!IsFileAt(fd, PathOf(folder)))
+    return Refused(folder, "its lock was not given on by the process that has it");
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   return std::unique_ptr<FolderLock>(new FolderLock(fd, folder));
 }

@@ -17,7 +17,8 @@ class FolderLock {
   // Takes the lock and makes the folder if missing. `owner` is the role that other runs are shown,
   // "launch" or "trainer-0". InvalidArgument names role, host and pid of a run that holds the
   // folder. Waits up to 10 s for a run that is ending.
-  static absl::StatusOr<std::unique_ptr<FolderLock>> Take(const std::string& folder, const std::string& owner);
+  static absl::StatusOr<std::unique_ptr<FolderLock>> Take(const std::string& folder,
+                                                          const std::string& owner);
   // Adopts the lock that the parent process holds and passed on as file descriptor `fd`.
   static absl::StatusOr<std::unique_ptr<FolderLock>> Adopt(const std::string& folder, int fd);
   // Releases a lock that was taken. Removes folders that were made for it if they are still empty.

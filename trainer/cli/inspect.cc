@@ -15,8 +15,8 @@
 #include "kernels/base/count_text.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
-#include "ps/server/checkpoint.h"
 #include "ps/optimizer/sparse_optimizer.h"
+#include "ps/server/checkpoint.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -61,10 +61,12 @@ class TextTable {
     widths[0] = std::min(widths[0], kMaxColumns - 2 - std::min(others, kMaxColumns - 24));
     std::printf("\n");
     for (const auto& line : lines_) {
-      std::string text = absl::StrFormat("  %-*s", static_cast<int>(widths[0]), Shortened(line[0], widths[0]));
+      std::string text =
+          absl::StrFormat("  %-*s", static_cast<int>(widths[0]), Shortened(line[0], widths[0]));
       for (size_t i = 1; i < line.size(); ++i) {
         const int width = static_cast<int>(widths[i]);
-        text += left_[i] ? absl::StrFormat("  %-*s", width, line[i]) : absl::StrFormat("  %*s", width, line[i]);
+        text += left_[i] ? absl::StrFormat("  %-*s", width, line[i])
+                         : absl::StrFormat("  %*s", width, line[i]);
       }
       text.erase(text.find_last_not_of(' ') + 1);
       std::printf("%s\n", text.c_str());
@@ -74,7 +76,8 @@ class TextTable {
  private:
   static std::string Shortened(const std::string& text, size_t width) {
     if (text.size() <= width) return text;
-    return text.substr(0, width / 2 - 1) + ".." + text.substr(text.size() - (width - width / 2 - 1));
+    return text.substr(0, width / 2 - 1) + ".." +
+           text.substr(text.size() - (width - width / 2 - 1));
   }
 
   std::vector<bool> left_;
@@ -98,7 +101,8 @@ absl::StatusOr<TableCounts> CountRows(const checkpoint::Checkpoint& saved) {
           return absl::OkStatus();
         },
         [](uint32_t) { return true; }, [](const ps::SavedRow&) { return absl::OkStatus(); });
-    if (!read.ok()) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", read.message()));
+    if (!read.ok())
+      return absl::FailedPreconditionError(absl::StrCat("checkpoint ", read.message()));
   }
   return counts;
 }
@@ -136,7 +140,8 @@ absl::StatusOr<Inspected> InspectOne(const std::string& path) {
   Inspected inspected;
   ASSIGN_OR_RETURN(inspected.saved, checkpoint::OpenCheckpoint(path, checkpoint::Choice::NEWEST));
   auto dense = checkpoint::ReadSafetensorsHeader(inspected.saved.DensePath());
-  if (!dense.ok()) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", dense.status().message()));
+  if (!dense.ok())
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", dense.status().message()));
   inspected.dense = *std::move(dense);
   ASSIGN_OR_RETURN(inspected.tables, CountRows(inspected.saved));
   return inspected;
@@ -152,7 +157,8 @@ void PrintMetrics(const std::map<std::string, double>& metrics) {
     line.clear();
   };
   for (const auto& [name, value] : metrics) {
-    const std::string cell = absl::StrFormat("%-30s  ", absl::StrFormat("%s %.4f", absl::Utf8SafeCEscape(name), value));
+    const std::string cell =
+        absl::StrFormat("%-30s  ", absl::StrFormat("%s %.4f", absl::Utf8SafeCEscape(name), value));
     if (12 + line.size() + cell.size() > kMaxColumns) flush();
     line += cell;
   }
@@ -160,28 +166,38 @@ void PrintMetrics(const std::map<std::string, double>& metrics) {
 }
 
 void PrintState(const CheckpointManifest& manifest) {
-  const auto line = [](const char* title, const std::string& text) { std::printf("  %-8s  %s\n", title, text.c_str()); };
+  const auto line = [](const char* title, const std::string& text) {
+    std::printf("  %-8s  %s\n", title, text.c_str());
+  };
   const Job& job = manifest.job();
-  line("job", absl::StrCat(absl::Utf8SafeCEscape(job.name()), ", ", job.model().has_gpt() ? "gpt" : "sequence_rec", ", seed ",
-                           manifest.seed()));
-  std::string stands = absl::StrCat("after step ", Grouped(manifest.step()), ", in epoch ", Grouped(manifest.epoch()));
+  line("job",
+       absl::StrCat(absl::Utf8SafeCEscape(job.name()), ", ",
+                    job.model().has_gpt() ? "gpt" : "sequence_rec", ", seed ", manifest.seed()));
+  std::string stands = absl::StrCat("after step ", Grouped(manifest.step()), ", in epoch ",
+                                    Grouped(manifest.epoch()));
   if (manifest.epoch_steps() > 0) {
-    absl::StrAppendFormat(&stands, " after %s of its steps, mean loss %.4f", Grouped(manifest.epoch_steps()),
+    absl::StrAppendFormat(&stands, " after %s of its steps, mean loss %.4f",
+                          Grouped(manifest.epoch_steps()),
                           manifest.epoch_loss() / static_cast<double>(manifest.epoch_steps()));
   }
   line("stands", stands);
-  line("consumed", absl::StrCat(Grouped(manifest.samples_consumed()), " samples, ", Grouped(manifest.tokens_consumed()), " tokens"));
-  for (const SavedFile& file : manifest.data()) line("data", absl::StrCat(Printable(file.name()), ", ", checkpoint::FingerprintText(file)));
+  line("consumed", absl::StrCat(Grouped(manifest.samples_consumed()), " samples, ",
+                                Grouped(manifest.tokens_consumed()), " tokens"));
+  for (const SavedFile& file : manifest.data())
+    line("data", absl::StrCat(Printable(file.name()), ", ", checkpoint::FingerprintText(file)));
   if (manifest.num_items() > 0) line("items", absl::StrCat("1 .. ", Grouped(manifest.num_items())));
   if (!manifest.symbols().empty()) {
-    const auto count = std::count_if(manifest.symbols().begin(), manifest.symbols().end(), BeginsCharacter);
-    line("text", absl::StrCat("a vocabulary of ", Grouped(static_cast<uint64_t>(count)), " symbols"));
+    const auto count =
+        std::count_if(manifest.symbols().begin(), manifest.symbols().end(), BeginsCharacter);
+    line("text",
+         absl::StrCat("a vocabulary of ", Grouped(static_cast<uint64_t>(count)), " symbols"));
     line("symbols", Quoted(manifest.symbols(), kMaxColumns - 12));
   }
   if (manifest.best_epoch() == 0) return line("best", "no evaluation yet");
-  line("best", absl::StrFormat("epoch %s, step %s, selected by %.6g; %s evaluations since", Grouped(manifest.best_epoch()),
-                               Grouped(manifest.best_step()), manifest.best_selection(),
-                               Grouped(manifest.evaluations_since_best())));
+  line("best",
+       absl::StrFormat("epoch %s, step %s, selected by %.6g; %s evaluations since",
+                       Grouped(manifest.best_epoch()), Grouped(manifest.best_step()),
+                       manifest.best_selection(), Grouped(manifest.evaluations_since_best())));
   PrintMetrics({manifest.best_metrics().begin(), manifest.best_metrics().end()});
 }
 
@@ -202,14 +218,17 @@ void PrintDense(const checkpoint::SafetensorsHeader& dense) {
       names.push_back(slot->name.substr(entry.name.size() + 1));
     }
     std::vector<std::string> extents;
-    for (int i = 0; i < entry.shape.num_dims(); ++i) extents.push_back(absl::StrCat(entry.shape[i]));
-    table.Add({entry.name, NameOf(entry.dtype), absl::StrCat("[", absl::StrJoin(extents, ", "), "]"),
+    for (int i = 0; i < entry.shape.num_dims(); ++i)
+      extents.push_back(absl::StrCat(entry.shape[i]));
+    table.Add({entry.name, NameOf(entry.dtype),
+               absl::StrCat("[", absl::StrJoin(extents, ", "), "]"),
                Grouped(entry.end - entry.begin), absl::StrJoin(names, ", "), Grouped(slot_bytes)});
     ++count;
     bytes += entry.end - entry.begin;
     all_slot_bytes += slot_bytes;
   }
-  table.Add({absl::StrCat(Grouped(count), " tensors"), "", "", Grouped(bytes), "", Grouped(all_slot_bytes)});
+  table.Add({absl::StrCat(Grouped(count), " tensors"), "", "", Grouped(bytes), "",
+             Grouped(all_slot_bytes)});
   table.Print();
 }
 
@@ -219,8 +238,9 @@ void PrintTables(const Inspected& inspected) {
   for (const TableSpec& spec : inspected.saved.manifest.tables()) {
     const auto found = inspected.tables.find(spec.number());
     const TableCount count = found == inspected.tables.end() ? TableCount() : found->second;
-    table.Add({spec.name(), Grouped(count.rows), absl::StrCat(spec.dim()), ps::NameOf(spec.optimizer()),
-               TableSpec::Mode_Name(spec.mode()), ps::NameOf(spec.storage()), Grouped(count.files)});
+    table.Add({spec.name(), Grouped(count.rows), absl::StrCat(spec.dim()),
+               ps::NameOf(spec.optimizer()), TableSpec::Mode_Name(spec.mode()),
+               ps::NameOf(spec.storage()), Grouped(count.files)});
   }
   table.Print();
 }
@@ -228,7 +248,8 @@ void PrintTables(const Inspected& inspected) {
 void PrintFiles(const checkpoint::Checkpoint& saved) {
   TextTable table({"file", "bytes", "<crc32c", "<"});
   std::error_code ignored;
-  const uint64_t manifest_bytes = std::filesystem::file_size(saved.folder + "/manifest.textproto", ignored);
+  const uint64_t manifest_bytes =
+      std::filesystem::file_size(saved.folder + "/manifest.textproto", ignored);
   table.Add({"manifest.textproto", Grouped(manifest_bytes), "its own", "ok"});
   const auto add = [&table](const SavedFile& file) {
     table.Add({file.name(), Grouped(file.bytes()), absl::StrFormat("%08x", file.crc32c()), "ok"});
@@ -247,8 +268,8 @@ absl::Status Run(const InspectOptions& options) {
   Inspected last;
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(last, InspectOne(path));
-    list.Add({path.substr(path.rfind('/') + 1), Grouped(last.saved.manifest.epoch()), Grouped(last.bytes()), "ok",
-              checkpoint::IsBest(last.saved.manifest) ? "best" : ""});
+    list.Add({path.substr(path.rfind('/') + 1), Grouped(last.saved.manifest.epoch()),
+              Grouped(last.bytes()), "ok", checkpoint::IsBest(last.saved.manifest) ? "best" : ""});
   }
   if (several) {
     std::printf("%s\n", options.checkpoint.c_str());

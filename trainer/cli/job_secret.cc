@@ -1,14 +1,13 @@
 #include "trainer/cli/job_secret.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <optional>
+#include <sys/socket.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -41,7 +40,8 @@ absl::StatusOr<std::optional<rpc::Secret>> GivenSecret(const RunOptions& options
 }
 
 bool IsLoopbackIp(const sockaddr* address) {
-  if (address->sa_family == AF_INET) return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24 == 127;
+  if (address->sa_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24 == 127;
   if (address->sa_family != AF_INET6) return false;
   const in6_addr& ip = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
   return IN6_IS_ADDR_LOOPBACK(&ip) || (IN6_IS_ADDR_V4MAPPED(&ip) && ip.s6_addr[12] == 127);
@@ -49,10 +49,12 @@ bool IsLoopbackIp(const sockaddr* address) {
 
 absl::Status CheckLoopback(const char* flag, const std::string& address) {
   if (address.empty() || IsLoopback(address)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, " ", address, " is reached from other machines, and this role has no secret: whoever reaches a job "
-                   "without one can read and change it. Make one with: (umask 077; head -c 32 /dev/urandom | base64 > FILE), and start every role "
-                   "of the job with --secret-file FILE, or use 127.0.0.1"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      flag, " ", address,
+      " is reached from other machines, and this role has no secret: whoever reaches a job "
+      "without one can read and change it. Make one with: (umask 077; head -c 32 /dev/urandom | "
+      "base64 > FILE), and start every role "
+      "of the job with --secret-file FILE, or use 127.0.0.1"));
 }
 
 }  // namespace
@@ -75,12 +77,16 @@ absl::StatusOr<rpc::Secret> SecretOfLaunch(const RunOptions& options) {
   return given.has_value() ? *std::move(given) : rpc::Secret::Draw();
 }
 
-absl::StatusOr<rpc::Credentials> CredentialsOfRole(const RoleOptions& options, const std::string& name) {
+absl::StatusOr<rpc::Credentials> CredentialsOfRole(const RoleOptions& options,
+                                                   const std::string& name) {
   ASSIGN_OR_RETURN(const std::optional<rpc::Secret> given, GivenSecret(options));
   if (given.has_value()) return rpc::Credentials(*given);
   RETURN_IF_ERROR(CheckLoopback("--master", options.master));
   RETURN_IF_ERROR(CheckLoopback("--listen", options.listen));
-  std::fputs(RoleLine(name, "warning: no secret: every process of this machine can read and change the job (--secret-file, TANDEM_SECRET)").c_str(),
+  std::fputs(RoleLine(name,
+                      "warning: no secret: every process of this machine can read and change the "
+                      "job (--secret-file, TANDEM_SECRET)")
+                 .c_str(),
              stderr);
   return rpc::Credentials();
 }

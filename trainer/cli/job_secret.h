@@ -19,7 +19,8 @@ absl::StatusOr<rpc::Secret> SecretOfLaunch(const RunOptions& options);
 
 // The credentials that a role shows and demands. Without a secret, prints a warning on stderr under
 // `name`. Then returns InvalidArgument if --master or --listen is not a loopback address.
-absl::StatusOr<rpc::Credentials> CredentialsOfRole(const RoleOptions& options, const std::string& name);
+absl::StatusOr<rpc::Credentials> CredentialsOfRole(const RoleOptions& options,
+                                                   const std::string& name);
 
 // True if only this machine can reach every address that HOST:PORT resolves to.
 bool IsLoopback(const std::string& address);

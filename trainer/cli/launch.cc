@@ -5,28 +5,30 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
+#include "proto/job.pb.h"
+#include "rpc/listen.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/folder_lock.h"
-#include "trainer/job/job_config.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
 #include "trainer/cli/supervisor.h"
-#include "proto/job.pb.h"
-#include "rpc/listen.h"
+#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
 
 namespace tandem::cli {
 
 namespace {
 
-std::vector<std::string> RoleArguments(const char* role, const RunOptions& options, const std::string& master, int index) {
+std::vector<std::string> RoleArguments(const char* role, const RunOptions& options,
+                                       const std::string& master, int index) {
   std::vector<std::string> arguments{role, options.job_path, "--master", master};
   const std::string listen = std::string(role) == "master" ? master : "127.0.0.1:0";
-  arguments.insert(arguments.end(), {"--listen", listen, "--ps", absl::StrCat(options.num_ps), "--trainers",
-                                     absl::StrCat(options.num_trainers), "--workers", absl::StrCat(options.num_workers), "--out", options.out});
+  arguments.insert(arguments.end(), {"--listen", listen, "--ps", absl::StrCat(options.num_ps),
+                                     "--trainers", absl::StrCat(options.num_trainers), "--workers",
+                                     absl::StrCat(options.num_workers), "--out", options.out});
   arguments.insert(arguments.end(), {"--secret-file", "-"});  // the supervisor's pipe
   if (!options.resume.empty()) arguments.push_back("--resume=" + options.resume);
   if (options.data_changed) arguments.push_back("--data-changed");
@@ -35,24 +37,29 @@ std::vector<std::string> RoleArguments(const char* role, const RunOptions& optio
   // stopped or dead.
   if (std::string(role) != "master") arguments.insert(arguments.end(), {"--join-timeout", "10"});
   if (index >= 0) arguments.insert(arguments.end(), {"--index", absl::StrCat(index)});
-  if (options.log_format == report::LogFormat::JSON) arguments.insert(arguments.end(), {"--log-format", "json"});
+  if (options.log_format == report::LogFormat::JSON)
+    arguments.insert(arguments.end(), {"--log-format", "json"});
   for (const std::string& set : options.sets) arguments.insert(arguments.end(), {"--set", set});
   return arguments;
 }
 
-absl::Status StartRoles(const RunOptions& options, const std::string& master, const FolderLock& lock, Supervisor& supervisor) {
+absl::Status StartRoles(const RunOptions& options, const std::string& master,
+                        const FolderLock& lock, Supervisor& supervisor) {
   RETURN_IF_ERROR(supervisor.Start("master-0", RoleArguments("master", options, master, -1)));
   for (int i = 0; i < options.num_ps; ++i) {
-    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i), RoleArguments("ps", options, master, i)));
+    RETURN_IF_ERROR(
+        supervisor.Start(absl::StrCat("ps-", i), RoleArguments("ps", options, master, i)));
   }
   for (int i = 0; i < options.num_workers; ++i) {
-    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("worker-", i), RoleArguments("worker", options, master, i)));
+    RETURN_IF_ERROR(
+        supervisor.Start(absl::StrCat("worker-", i), RoleArguments("worker", options, master, i)));
   }
   for (int i = 0; i < options.num_trainers; ++i) {
     std::vector<std::string> arguments = RoleArguments("trainer", options, master, i);
     const bool writes = i == 0;
     if (writes) arguments.insert(arguments.end(), {"--out-lock", absl::StrCat(lock.fd())});
-    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("trainer-", i), arguments, writes ? lock.fd() : -1));
+    RETURN_IF_ERROR(
+        supervisor.Start(absl::StrCat("trainer-", i), arguments, writes ? lock.fd() : -1));
   }
   return absl::OkStatus();
 }
@@ -65,7 +72,8 @@ int Launch(const RunOptions& options) {
   CatchSignals();
   const auto job = LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers});
   if (!job.ok()) return ReportError(job.status());
-  if (const auto place = job::DeviceOf(*job, 0, options.num_trainers); !place.ok()) return ReportError(place.status());
+  if (const auto place = job::DeviceOf(*job, 0, options.num_trainers); !place.ok())
+    return ReportError(place.status());
   const auto secret = SecretOfLaunch(options);
   if (!secret.ok()) return ReportError(secret.status());
   const auto lock = FolderLock::Take(options.out, "launch");
@@ -78,14 +86,18 @@ int Launch(const RunOptions& options) {
   const Stopwatch watch;
   // Reserved before any role starts and held until all have ended. Otherwise roles could take
   // another owner of the port for their master.
-  const auto master = rpc::HeldAddress::HoldAlone(options.master.empty() ? "127.0.0.1:0" : options.master);
+  const auto master =
+      rpc::HeldAddress::HoldAlone(options.master.empty() ? "127.0.0.1:0" : options.master);
   if (!master.ok()) return ReportError(master.status());
   Supervisor supervisor(&*secret);
-  if (absl::Status status = StartRoles(options, (*master)->text(), **lock, supervisor); !status.ok()) return ReportError(status);
+  if (absl::Status status = StartRoles(options, (*master)->text(), **lock, supervisor);
+      !status.ok())
+    return ReportError(status);
   const Supervisor::Outcome outcome = supervisor.Run([&lock] { (*lock)->MarkEnding(); });
   if (outcome.exit_code == 0) return 0;
   ReportOutcome(outcome);
-  SummariseFailure(options.out, *job, {options.num_ps, options.num_trainers}, watch.Seconds(), outcome.exit_code);
+  SummariseFailure(options.out, *job, {options.num_ps, options.num_trainers}, watch.Seconds(),
+                   outcome.exit_code);
   return outcome.exit_code;
 }
 

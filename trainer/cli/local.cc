@@ -13,12 +13,12 @@
 #include "trainer/cli/exit_code.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/folder_lock.h"
-#include "trainer/job/job_config.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
 #include "trainer/comm/host/thread_group.h"
+#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
 
@@ -27,8 +27,8 @@ namespace tandem::cli {
 namespace {
 
 // Runs one replica, with a group for its device if it has a device and peers.
-absl::StatusOr<report::RunSummary> RunOne(const Job& job, const tasks::JobData& data, rpc::Store* store,
-                                        loop::ReplicaEnvironment environment) {
+absl::StatusOr<report::RunSummary> RunOne(const Job& job, const tasks::JobData& data,
+                                          rpc::Store* store, loop::ReplicaEnvironment environment) {
   comm::ProcessGroup& group = *environment.group;
   ASSIGN_OR_RETURN(const job::ComputePlace place, job::DeviceOf(job, group.rank(), group.size()));
   environment.device = place.device;
@@ -46,17 +46,21 @@ absl::StatusOr<report::RunSummary> RunOne(const Job& job, const tasks::JobData& 
   return loop::RunReplica(job, data, environment);
 }
 
-absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobData& data, int num_trainers,
-                                             const checkpoint::Checkpoint* resumed, report::RunOutput* output) {
+absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobData& data,
+                                               int num_trainers,
+                                               const checkpoint::Checkpoint* resumed,
+                                               report::RunOutput* output) {
   ps::TableHost host(job.ps().threads());
   rpc::MemoryStore store;
   auto groups =
       comm::ThreadGroup::Create(num_trainers, "dp", absl::Seconds(job.runtime().timeout_seconds()));
-  std::vector<absl::StatusOr<report::RunSummary>> results(num_trainers, absl::UnknownError("not run"));
+  std::vector<absl::StatusOr<report::RunSummary>> results(num_trainers,
+                                                          absl::UnknownError("not run"));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_trainers; ++rank) {
     threads.emplace_back([&, rank] {
-      auto local = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_trainers),
+      auto local = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank),
+                                                     static_cast<uint32_t>(num_trainers),
                                                      job::ConsistencyOf(job));
       ps::MergedPushes& pushes = *local;
       auto merged = MergePushes(job, std::move(local), pushes, *groups[rank], /*num_servers=*/0);
@@ -65,12 +69,13 @@ absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobD
         return;
       }
       const ps::ClientStack clients = ClientOfJob(job, *std::move(merged), rank, num_trainers);
-      results[rank] = RunOne(job, data, &store, {.resume = resumed,
-                                                 .group = groups[rank].get(),
-                                                 .clients = clients,
-                                                 .output = rank == 0 ? output : nullptr,
-                                                 .num_servers = 0,
-                                                 .stop_requested = SignalReceived});
+      results[rank] = RunOne(job, data, &store,
+                             {.resume = resumed,
+                              .group = groups[rank].get(),
+                              .clients = clients,
+                              .output = rank == 0 ? output : nullptr,
+                              .num_servers = 0,
+                              .stop_requested = SignalReceived});
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -82,7 +87,8 @@ absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobD
 }
 
 absl::Status Run(const RunOptions& options) {
-  ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+  ASSIGN_OR_RETURN(const Job job,
+                   LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
   ASSIGN_OR_RETURN(const job::ComputePlace first, job::DeviceOf(job, 0, options.num_trainers));
   ASSIGN_OR_RETURN(const auto lock, FolderLock::Take(options.out, "launch"));
   const SignalWatch ending([] { return false; }, [&lock] { lock->MarkEnding(); });
@@ -92,14 +98,17 @@ absl::Status Run(const RunOptions& options) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, tasks::ReadJobData(job));
-  ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
+  ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved,
+                   CheckpointToResume(options, job, *data));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   ASSIGN_OR_RETURN(auto output, OpenRunOutput(options, *data, resumed));
   output->Note(Banner(job, *data, 0, options.num_trainers, first.device));
   const Stopwatch watch;
-  absl::StatusOr<report::RunSummary> summary = RunReplicas(job, *data, options.num_trainers, resumed, output.get());
+  absl::StatusOr<report::RunSummary> summary =
+      RunReplicas(job, *data, options.num_trainers, resumed, output.get());
   if (!summary.ok()) {
-    SummariseFailure(options.out, job, {0, options.num_trainers}, watch.Seconds(), ExitCodeOf(summary.status()));
+    SummariseFailure(options.out, job, {0, options.num_trainers}, watch.Seconds(),
+                     ExitCodeOf(summary.status()));
     return summary.status();
   }
   if (options.log_format == report::LogFormat::TEXT) PrintReport(*summary, *data, options.out);

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "trainer/cli/failure.h"
-#include "trainer/job/job_config.h"
 #include "trainer/cli/signals.h"
+#include "trainer/job/job_config.h"
 
 namespace tandem::cli {
 
@@ -30,12 +30,13 @@ SignalWatch::~SignalWatch() {
 }
 
 uint64_t FingerprintOf(const Job& job, const RoleOptions& options) {
-  return StableHash(absl::StrCat(JobFingerprint(job), " ", options.num_ps, " ", options.num_trainers));
+  return StableHash(
+      absl::StrCat(JobFingerprint(job), " ", options.num_ps, " ", options.num_trainers));
 }
 
-absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& options, Role role, const Job& job,
-                                                        const rpc::Credentials& credentials, const std::string& address,
-                                                        std::function<void(absl::Status)> on_failure) {
+absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(
+    const RoleOptions& options, Role role, const Job& job, const rpc::Credentials& credentials,
+    const std::string& address, std::function<void(absl::Status)> on_failure) {
   rpc::MemberSelf self;
   self.role = role;
   self.host = HostName();
@@ -43,8 +44,9 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& optio
   self.address = address;
   self.preferred_index = options.index;
   self.job_fingerprint = FingerprintOf(job, options);
-  auto client = rpc::MasterClient::Connect(options.master, self, std::move(on_failure),
-                                           {.connect_timeout = absl::Seconds(options.join_timeout), .credentials = credentials});
+  auto client = rpc::MasterClient::Connect(
+      options.master, self, std::move(on_failure),
+      {.connect_timeout = absl::Seconds(options.join_timeout), .credentials = credentials});
   // Before this point a signal ends the process at once, because no other member depends on it yet.
   CatchSignals();
   if (client.status().code() == absl::StatusCode::kFailedPrecondition) {
@@ -56,8 +58,10 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& optio
 
 int LeaveJob(Role role, int index, rpc::MasterClient* client, const absl::Status& status) {
   if (client == nullptr) {
-    const std::string name = index >= 0 ? rpc::MemberName(role, static_cast<uint32_t>(index))
-                             : role == PS ? "ps" : role == TRAINER ? "trainer" : "worker";
+    const std::string name = index >= 0        ? rpc::MemberName(role, static_cast<uint32_t>(index))
+                             : role == PS      ? "ps"
+                             : role == TRAINER ? "trainer"
+                                               : "worker";
     // The master tells a joining member that the job was stopped, perhaps before this process gets
     // its own signal.
     return ReportRoleError(name, status, /*told=*/absl::IsCancelled(status));
@@ -69,7 +73,8 @@ int LeaveJob(Role role, int index, rpc::MasterClient* client, const absl::Status
   client->Leave(status).IgnoreError();  // the master may be gone
   if (status.ok()) return 0;
   const std::string name = rpc::MemberName(role, client->assignment().rank);
-  return job_failure.ok() ? ReportRoleError(name, status, false, signal) : ReportRoleError(name, job_failure, true, signal);
+  return job_failure.ok() ? ReportRoleError(name, status, false, signal)
+                          : ReportRoleError(name, job_failure, true, signal);
 }
 
 }  // namespace tandem::cli

@@ -38,9 +38,9 @@ class SignalWatch {
 uint64_t FingerprintOf(const Job& job, const RoleOptions& options);
 
 // Joins as `role` and catches signals from then on. Other members reach this process at `address`.
-absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& options, Role role, const Job& job,
-                                                        const rpc::Credentials& credentials, const std::string& address,
-                                                        std::function<void(absl::Status)> on_failure);
+absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(
+    const RoleOptions& options, Role role, const Job& job, const rpc::Credentials& credentials,
+    const std::string& address, std::function<void(absl::Status)> on_failure);
 
 // Tells the master how this member ended, if the member is still in the job. Reports to the user
 // and returns the exit code. `index` names a member that never joined; -1: it has no rank yet.

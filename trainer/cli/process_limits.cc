@@ -1,14 +1,13 @@
 #include "trainer/cli/process_limits.h"
 
-#include <fcntl.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fcntl.h>
 #include <new>
+#include <sys/resource.h>
 #include <system_error>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/out_of_memory.h"
@@ -31,8 +30,10 @@ constexpr rlim_t kLeastAddresses = rlim_t{4} << 30;
   if (getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     std::snprintf(allowed, sizeof allowed, "%llu", static_cast<unsigned long long>(limit.rlim_cur));
   }
-  std::fprintf(stderr, "%scannot start one more thread: their number (%s, ulimit -u) or memory for a stack (ulimit -v) ran out\n", kOwnFailure,
-               allowed);
+  std::fprintf(stderr,
+               "%scannot start one more thread: their number (%s, ulimit -u) or memory for a stack "
+               "(ulimit -v) ran out\n",
+               kOwnFailure, allowed);
   _exit(kExitTemporary);
 }
 
@@ -71,12 +72,15 @@ void PrepareLimits() {
 absl::Status CheckLimits() {
   rlimit files{}, addresses{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < kLeastFiles) {
-    return absl::ResourceExhaustedError(absl::StrCat("this process may open ", files.rlim_cur, " files (ulimit -n); at least ", kLeastFiles,
+    return absl::ResourceExhaustedError(absl::StrCat("this process may open ", files.rlim_cur,
+                                                     " files (ulimit -n); at least ", kLeastFiles,
                                                      " are wanted"));
   }
   if (getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur < kLeastAddresses) {
-    return absl::ResourceExhaustedError(absl::StrCat("this process may use ", addresses.rlim_cur >> 20, " MiB of addresses (ulimit -v); at least ",
-                                                     kLeastAddresses >> 20, " are wanted, of which libraries use few but reserve many"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this process may use ", addresses.rlim_cur >> 20,
+                     " MiB of addresses (ulimit -v); at least ", kLeastAddresses >> 20,
+                     " are wanted, of which libraries use few but reserve many"));
   }
   return absl::OkStatus();
 }

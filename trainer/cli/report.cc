@@ -1,4 +1,3 @@
-#include "kernels/base/count_text.h"
 #include "trainer/cli/report.h"
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/count_text.h"
 #include "kernels/base/utf8.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
@@ -27,7 +27,9 @@ std::string Cell(const std::map<std::string, double>& column, const std::string&
 }
 
 // "1 trainer", "2 trainers"
-std::string Count(int count, const char* noun) { return absl::StrCat(count, " ", noun, count == 1 ? "" : "s"); }
+std::string Count(int count, const char* noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
 
 // Returns the newest manifest that can be read.
 std::optional<CheckpointManifest> NewestManifest(const std::string& folder) {
@@ -49,7 +51,8 @@ bool IsSummed(const std::string& path) {
 
 }  // namespace
 
-void SummariseFailure(const std::string& folder, const Job& job, const report::RunLayout& layout, double seconds, int exit_code) {
+void SummariseFailure(const std::string& folder, const Job& job, const report::RunLayout& layout,
+                      double seconds, int exit_code) {
   if (IsRefusal(exit_code)) return;
   // A new run removes an older summary before it opens this file (report/run_output.h).
   const std::string path = folder + "/metrics.jsonl";
@@ -65,7 +68,8 @@ void SummariseFailure(const std::string& folder, const Job& job, const report::R
   summary.seconds = seconds;
   for (std::string line; std::getline(metrics, line);) {
     int64_t step, epoch;
-    if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64 ",\"epoch\":%" SCNd64, &step, &epoch) != 2) continue;
+    if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64 ",\"epoch\":%" SCNd64, &step, &epoch) != 2)
+      continue;
     summary.steps = step;
     summary.epochs = epoch - 1;
   }
@@ -80,38 +84,49 @@ void SummariseFailure(const std::string& folder, const Job& job, const report::R
 
 const char* DeviceName(Device device) { return device.is_cuda() ? "CUDA" : "CPU"; }
 
-std::string Banner(const Job& job, const tasks::JobData& data, int num_ps, int num_trainers, Device device) {
-  const std::string servers = num_ps == 0 ? "tables in this process" : Count(num_ps, "parameter server");
-  return absl::StrFormat("%s  seed %d  %s, %s x %s, %s\n%s from %s", Printable(job.name()), job.seed(), servers,
-                         Count(num_trainers, "trainer"), Count(job.runtime().threads(), "thread"), DeviceName(device),
+std::string Banner(const Job& job, const tasks::JobData& data, int num_ps, int num_trainers,
+                   Device device) {
+  const std::string servers =
+      num_ps == 0 ? "tables in this process" : Count(num_ps, "parameter server");
+  return absl::StrFormat("%s  seed %d  %s, %s x %s, %s\n%s from %s", Printable(job.name()),
+                         job.seed(), servers, Count(num_trainers, "trainer"),
+                         Count(job.runtime().threads(), "thread"), DeviceName(device),
                          data.Description(), Printable(job.data().path()));
 }
 
-void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step, const tasks::JobData& data) {
-  const bool tested = std::any_of(metrics.begin(), metrics.end(),
-                                  [](const auto& metric) { return metric.first.rfind("test/", 0) == 0; });
+void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step,
+                  const tasks::JobData& data) {
+  const bool tested = std::any_of(metrics.begin(), metrics.end(), [](const auto& metric) {
+    return metric.first.rfind("test/", 0) == 0;
+  });
   const std::string prefix = tested ? "test/" : "valid/";
   const std::vector<tasks::ReferenceColumn> references = data.References();
-  const std::string title = absl::StrFormat("%s, step %d", tested ? "test split" : "validation", step);
+  const std::string title =
+      absl::StrFormat("%s, step %d", tested ? "test split" : "validation", step);
   std::printf("\n  %-22s %9s", title.c_str(), "this run");
   for (const tasks::ReferenceColumn& column : references) std::printf(" %14s", column.name.c_str());
   std::printf("\n");
   for (const char* metric : {"hr@10", "ndcg@10", "sampled_hr@10", "sampled_ndcg@10", "loss"}) {
     if (metrics.find(prefix + metric) == metrics.end()) continue;
     std::printf("  %-22s %9s", metric, Cell(metrics, prefix + metric).c_str());
-    for (const tasks::ReferenceColumn& column : references) std::printf(" %14s", Cell(column.metrics, metric).c_str());
+    for (const tasks::ReferenceColumn& column : references)
+      std::printf(" %14s", Cell(column.metrics, metric).c_str());
     std::printf("\n");
   }
 }
 
-void PrintReport(const report::RunSummary& summary, const tasks::JobData& data, const std::string& folder) {
-  std::printf("\n%d steps, %d epochs in %s  (%s samples/s, %s tokens/s while training)%s\n", static_cast<int>(summary.steps),
-              static_cast<int>(summary.epochs), report::DurationText(summary.seconds).c_str(),
-              CountText(summary.samples_per_second).c_str(), CountText(summary.tokens_per_second).c_str(),
+void PrintReport(const report::RunSummary& summary, const tasks::JobData& data,
+                 const std::string& folder) {
+  std::printf("\n%d steps, %d epochs in %s  (%s samples/s, %s tokens/s while training)%s\n",
+              static_cast<int>(summary.steps), static_cast<int>(summary.epochs),
+              report::DurationText(summary.seconds).c_str(),
+              CountText(summary.samples_per_second).c_str(),
+              CountText(summary.tokens_per_second).c_str(),
               summary.status == report::kStopped ? "  stopped before its end" : "");
   if (summary.best_step > 0) PrintMetrics(summary.metrics, summary.best_step, data);
-  std::printf("\nparams_hash %s\nwrote %s/{summary.json,metrics.jsonl,evaluations.jsonl,checkpoints/}\n",
-              report::HashText(*summary.params_hash).c_str(), folder.c_str());
+  std::printf(
+      "\nparams_hash %s\nwrote %s/{summary.json,metrics.jsonl,evaluations.jsonl,checkpoints/}\n",
+      report::HashText(*summary.params_hash).c_str(), folder.c_str());
   std::fflush(stdout);
 }
 

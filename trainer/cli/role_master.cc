@@ -3,10 +3,10 @@
 #include "rpc/master/service.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
-#include "trainer/job/job_config.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/signals.h"
+#include "trainer/job/job_config.h"
 
 namespace tandem::cli {
 
@@ -14,7 +14,8 @@ namespace {
 
 absl::Status Serve(const RoleOptions& options, bool* told) {
   ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "master-0"));
-  ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+  ASSIGN_OR_RETURN(const Job job,
+                   LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
   rpc::MembershipOptions membership;
   membership.num_ps = static_cast<uint32_t>(options.num_ps);
   membership.num_trainers = static_cast<uint32_t>(options.num_trainers);
@@ -25,12 +26,16 @@ absl::Status Serve(const RoleOptions& options, bool* told) {
   rpc::Server server(credentials);
   service.RegisterHandlers(server);
   const std::string& listen = options.listen.empty() ? options.master : options.listen;
-  if (listen.empty()) return absl::InvalidArgumentError("a master needs --listen HOST:PORT, where the others reach it");
+  if (listen.empty())
+    return absl::InvalidArgumentError(
+        "a master needs --listen HOST:PORT, where the others reach it");
   RETURN_IF_ERROR(server.Start(listen));
-  const SignalWatch watch([&service] { return service.phase() == rpc::Phase::RUNNING; }, [&service] { service.Fail(SignalStatus()); });
+  const SignalWatch watch([&service] { return service.phase() == rpc::Phase::RUNNING; },
+                          [&service] { service.Fail(SignalStatus()); });
   const absl::Status status = service.WaitForEnd();
   // A member explains its own failure. The master explains the failure of a silent member.
-  *told = status.code() != absl::StatusCode::kUnavailable && status.code() != absl::StatusCode::kDeadlineExceeded;
+  *told = status.code() != absl::StatusCode::kUnavailable &&
+          status.code() != absl::StatusCode::kDeadlineExceeded;
   server.Shutdown(0.5);
   return status;
 }

@@ -6,10 +6,10 @@
 #include "ps/server/service.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
-#include "trainer/job/job_config.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/signals.h"
+#include "trainer/job/job_config.h"
 
 namespace tandem::cli {
 
@@ -17,14 +17,16 @@ namespace {
 
 ps::FolderLimits FoldersOf(const RunOptions& options) {
   ps::FolderLimits limits{.save_below = {options.out}, .load_below = {options.out}};
-  const bool names_folder = !options.resume.empty() && options.resume != kResumeNewest && options.resume != kResumeAuto;
+  const bool names_folder =
+      !options.resume.empty() && options.resume != kResumeNewest && options.resume != kResumeAuto;
   if (names_folder) limits.load_below.push_back(options.resume);
   return limits;
 }
 
 absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& client) {
   ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "ps"));
-  ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+  ASSIGN_OR_RETURN(const Job job,
+                   LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
   ps::TableHost host(job.ps().threads());
   ps::EmbeddingService service(host);
   service.RestrictFolders(FoldersOf(options));
@@ -33,16 +35,21 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
   RETURN_IF_ERROR(server.Start(options.listen));
   if (job.ps().transport() == ParameterServer::AUTO) {
     if (const absl::Status shared = server.ServeSharedMemory(); !shared.ok()) {
-      std::fputs(RoleLine("ps", absl::StrCat("rows go over gRPC alone: ", std::string(shared.message()))).c_str(), stderr);
+      std::fputs(
+          RoleLine("ps", absl::StrCat("rows go over gRPC alone: ", std::string(shared.message())))
+              .c_str(),
+          stderr);
     }
   }
   // Parked calls of a failed job must not delay the server's end.
-  ASSIGN_OR_RETURN(client, Join(options, PS, job, credentials, server.address(), [&host](absl::Status reason) { host.Fail(reason); }));
+  ASSIGN_OR_RETURN(client, Join(options, PS, job, credentials, server.address(),
+                                [&host](absl::Status reason) { host.Fail(reason); }));
   const rpc::Assignment& assignment = client->assignment();
   service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map, assignment.rank);
   absl::Status status;
   {
-    const SignalWatch watch([] { return true; }, [&client] { client->Leave(SignalStatus()).IgnoreError(); });
+    const SignalWatch watch([] { return true; },
+                            [&client] { client->Leave(SignalStatus()).IgnoreError(); });
     status = client->WaitForCompletion();
   }
   if (!status.ok()) host.Fail(status);

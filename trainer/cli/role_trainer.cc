@@ -10,13 +10,13 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/folder_lock.h"
-#include "trainer/job/job_config.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
 #include "trainer/comm/host/cpu_group.h"
+#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
 
@@ -57,10 +57,14 @@ struct Abortable {
 
 WireFormat WireOf(ParameterServer::Wire::Format format) {
   switch (format) {
-    case ParameterServer::Wire::BF16: return WIRE_BF16;
-    case ParameterServer::Wire::F16: return WIRE_F16;
-    case ParameterServer::Wire::INT8: return WIRE_INT8;
-    default: return WIRE_F32;
+    case ParameterServer::Wire::BF16:
+      return WIRE_BF16;
+    case ParameterServer::Wire::F16:
+      return WIRE_F16;
+    case ParameterServer::Wire::INT8:
+      return WIRE_INT8;
+    default:
+      return WIRE_F32;
   }
 }
 
@@ -79,12 +83,15 @@ std::unique_ptr<ps::RemoteClient> MakeClient(const rpc::MasterClient& master, co
 }
 
 // A note for the user if servers of this host were not reached through shared memory; empty: none.
-std::string SharedMemoryNote(const ps::RemoteClient& client, const rpc::Assignment& assignment, const Job& job) {
+std::string SharedMemoryNote(const ps::RemoteClient& client, const rpc::Assignment& assignment,
+                             const Job& job) {
   int num_here = 0;
   for (const rpc::Member& server : assignment.MembersOf(PS)) {
     num_here += server.host == assignment.MembersOf(TRAINER)[assignment.rank].host;
   }
-  if (job.ps().transport() != ParameterServer::AUTO || job.placement() != Job::PS || client.num_shared() >= num_here) return "";
+  if (job.ps().transport() != ParameterServer::AUTO || job.placement() != Job::PS ||
+      client.num_shared() >= num_here)
+    return "";
   return absl::StrCat("rows of ", num_here - client.num_shared(), " of ", num_here,
                       " servers on this host went over gRPC: no memory could be shared with them");
 }
@@ -104,22 +111,28 @@ absl::StatusOr<job::ComputePlace> PlaceOf(const rpc::Assignment& assignment, con
 // Only rank 0 writes into the folder; null for other ranks.
 absl::StatusOr<std::unique_ptr<FolderLock>> LockOutput(const RoleOptions& options, uint32_t rank) {
   if (rank != 0) return nullptr;
-  ASSIGN_OR_RETURN(auto lock, options.out_lock >= 0 ? FolderLock::Adopt(options.out, options.out_lock)
-                                                    : FolderLock::Take(options.out, "trainer-0"));
+  ASSIGN_OR_RETURN(auto lock, options.out_lock >= 0
+                                  ? FolderLock::Adopt(options.out, options.out_lock)
+                                  : FolderLock::Take(options.out, "trainer-0"));
   RETURN_IF_ERROR(CheckOlderRun(options));
   return lock;
 }
 
-absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient& master, Abortable& abortable) {
+absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient& master,
+                   Abortable& abortable) {
   const rpc::Assignment& assignment = master.assignment();
   const int num_trainers = static_cast<int>(assignment.MembersOf(TRAINER).size());
   ASSIGN_OR_RETURN(const job::ComputePlace place, PlaceOf(assignment, job));
   ASSIGN_OR_RETURN(const auto lock, LockOutput(options, assignment.rank));
-  const SignalWatch ending([] { return false; }, [&lock] { if (lock) lock->MarkEnding(); });
+  const SignalWatch ending([] { return false; },
+                           [&lock] {
+                             if (lock) lock->MarkEnding();
+                           });
   if (IsFinished(options)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, tasks::ReadJobData(job));
   const int num_ps = static_cast<int>(assignment.MembersOf(PS).size());
-  ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
+  ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved,
+                   CheckpointToResume(options, job, *data));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   std::unique_ptr<report::RunOutput> output;
   if (assignment.rank == 0) {
@@ -137,7 +150,8 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
   auto remote = MakeClient(master, job);
   ps::RemoteClient& reached = *remote;  // `clients` owns it
   ASSIGN_OR_RETURN(auto merged, MergePushes(job, std::move(remote), reached, *group, num_ps));
-  const ps::ClientStack clients = ClientOfJob(job, std::move(merged), static_cast<int>(assignment.rank), num_trainers);
+  const ps::ClientStack clients =
+      ClientOfJob(job, std::move(merged), static_cast<int>(assignment.rank), num_trainers);
   comm::DeviceGroup device_group;
   const absl::Cleanup clear = [&abortable] { abortable.Clear(); };
   RETURN_IF_ERROR(abortable.Set(clients.rows));
@@ -147,18 +161,22 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
     RETURN_IF_ERROR(abortable.Add(device_group.group.get()));
     if (output != nullptr) output->Note(device_group.note);
   }
-  const auto summary = loop::RunReplica(job, *data, {.resume = resumed,
-                                                    .group = group.get(),
-                                                    .clients = clients,
-                                                    .output = output.get(),
-                                                    .device = place.device,
-                                                    .device_group = device_group.group.get(),
-                                                    .num_servers = num_ps,
-                                                    .stop_requested = SignalReceived,
-                                                    .master = &master});
+  const auto summary = loop::RunReplica(job, *data,
+                                        {.resume = resumed,
+                                         .group = group.get(),
+                                         .clients = clients,
+                                         .output = output.get(),
+                                         .device = place.device,
+                                         .device_group = device_group.group.get(),
+                                         .num_servers = num_ps,
+                                         .stop_requested = SignalReceived,
+                                         .master = &master});
   RETURN_IF_ERROR(summary.status());
-  if (const std::string note = SharedMemoryNote(reached, assignment, job); output != nullptr && !note.empty()) output->Note(note);
-  if (output != nullptr && options.log_format == report::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
+  if (const std::string note = SharedMemoryNote(reached, assignment, job);
+      output != nullptr && !note.empty())
+    output->Note(note);
+  if (output != nullptr && options.log_format == report::LogFormat::TEXT)
+    PrintReport(*summary, *data, options.out);
   return summary->status == report::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
 }
 
@@ -170,9 +188,11 @@ int RunTrainer(const RoleOptions& options) {
   const absl::Status status = [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckOutPath(options));
     ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "trainer"));
-    ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
-    ASSIGN_OR_RETURN(master, Join(options, TRAINER, job, credentials, options.listen,
-                                  [&abortable](absl::Status reason) { abortable.Abort(std::move(reason)); }));
+    ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets,
+                                            {.num_trainers = options.num_trainers}));
+    ASSIGN_OR_RETURN(
+        master, Join(options, TRAINER, job, credentials, options.listen,
+                     [&abortable](absl::Status reason) { abortable.Abort(std::move(reason)); }));
     return Train(options, job, *master, abortable);
   }();
   return LeaveJob(TRAINER, options.index, master.get(), status);

@@ -2,10 +2,10 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
-#include "trainer/job/job_config.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/signals.h"
+#include "trainer/job/job_config.h"
 #include "trainer/remote/host.h"
 #include "trainer/remote/layer_modules.h"
 
@@ -15,16 +15,22 @@ namespace {
 
 absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& client) {
   ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "worker"));
-  ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+  ASSIGN_OR_RETURN(const Job job,
+                   LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
   ThreadPool pool(job.runtime().threads());
   remote::ModuleRegistry modules;
   remote::AddLayers(modules);
   // The host must listen before it can join. Calls wait until it has joined.
-  ASSIGN_OR_RETURN(const auto host, remote::Host::Start({.is_worker = true, .listen = options.listen, .pool = &pool, .modules = &modules,
-                                                          .credentials = credentials}));
-  ASSIGN_OR_RETURN(client, Join(options, WORKER, job, credentials, host->address(), [](absl::Status) {}));
+  ASSIGN_OR_RETURN(const auto host, remote::Host::Start({.is_worker = true,
+                                                         .listen = options.listen,
+                                                         .pool = &pool,
+                                                         .modules = &modules,
+                                                         .credentials = credentials}));
+  ASSIGN_OR_RETURN(client,
+                   Join(options, WORKER, job, credentials, host->address(), [](absl::Status) {}));
   host->Open(client->assignment().rank, client->assignment().job_epoch);
-  const SignalWatch watch([] { return true; }, [&client] { client->Leave(SignalStatus()).IgnoreError(); });
+  const SignalWatch watch([] { return true; },
+                          [&client] { client->Leave(SignalStatus()).IgnoreError(); });
   const absl::Status status = client->WaitForCompletion();
   return ReceivedSignal() != 0 ? SignalStatus() : status;
 }

@@ -9,8 +9,8 @@
 #include "proto/job.pb.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/run_options.h"
-#include "trainer/tasks/job_data.h"
 #include "trainer/report/run_output.h"
+#include "trainer/tasks/job_data.h"
 
 namespace tandem::cli {
 
@@ -30,11 +30,11 @@ absl::Status CheckOlderRun(const RunOptions& options);
 // Returns the checkpoint that --resume asks for, checked to the last byte and against the job and
 // its data. Returns nothing for a new run. FailedPrecondition if there is no checkpoint or it does
 // not fit. Changes nothing.
-absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options, const Job& job,
-                                                                         const tasks::JobData& data);
+absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(
+    const RunOptions& options, const Job& job, const tasks::JobData& data);
 
 // For rank 0: makes the folder if missing. `resumed` is null for a new run.
-absl::StatusOr<std::unique_ptr<report::RunOutput>> OpenRunOutput(const RunOptions& options, const tasks::JobData& data,
-                                                               const checkpoint::Checkpoint* resumed);
+absl::StatusOr<std::unique_ptr<report::RunOutput>> OpenRunOutput(
+    const RunOptions& options, const tasks::JobData& data, const checkpoint::Checkpoint* resumed);
 
 }  // namespace tandem::cli

@@ -38,7 +38,7 @@ struct RoleOptions : RunOptions {
   int index = -1;      // the wanted rank; -1: the master decides
   // A role that wants to join gives up after this many seconds without an answer of the master.
   double join_timeout = 30;
-  int out_lock = -1;   // file descriptor of `launch`'s lock of `out` (folder_lock.h); -1: none
+  int out_lock = -1;  // file descriptor of `launch`'s lock of `out` (folder_lock.h); -1: none
 };
 
 }  // namespace tandem::cli

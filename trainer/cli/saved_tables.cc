@@ -9,14 +9,17 @@ namespace tandem::cli {
 absl::Status CheckSavedJob(const checkpoint::Checkpoint& saved) {
   const auto job = ParseJob(DumpJob(saved.manifest.job()), "job", {}, {});
   if (job.ok()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, ": no job has the fields of its manifest's: ",
-                                                    job.status().message(), "; take another checkpoint"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint ", saved.folder, ": no job has the fields of its manifest's: ",
+                   job.status().message(), "; take another checkpoint"));
 }
 
-absl::StatusOr<std::unique_ptr<SavedTables>> SavedTables::Load(const checkpoint::Checkpoint& saved, int num_workers,
+absl::StatusOr<std::unique_ptr<SavedTables>> SavedTables::Load(const checkpoint::Checkpoint& saved,
+                                                               int num_workers,
                                                                absl::Duration timeout) {
   std::unique_ptr<SavedTables> tables(new SavedTables(num_workers));
-  RETURN_IF_ERROR(tables->client_.CreateTables({saved.manifest.tables().begin(), saved.manifest.tables().end()}, timeout));
+  RETURN_IF_ERROR(tables->client_.CreateTables(
+      {saved.manifest.tables().begin(), saved.manifest.tables().end()}, timeout));
   RETURN_IF_ERROR(checkpoint::LoadRows(saved, tables->client_, absl::Now() + timeout));
   return tables;
 }

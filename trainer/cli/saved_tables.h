@@ -19,12 +19,13 @@ absl::Status CheckSavedJob(const checkpoint::Checkpoint& saved);
 
 class SavedTables {
  public:
-  static absl::StatusOr<std::unique_ptr<SavedTables>> Load(const checkpoint::Checkpoint& saved, int num_workers,
-                                                           absl::Duration timeout);
+  static absl::StatusOr<std::unique_ptr<SavedTables>> Load(const checkpoint::Checkpoint& saved,
+                                                           int num_workers, absl::Duration timeout);
   ps::RowClient* rows() { return &client_; }
 
  private:
-  explicit SavedTables(int num_workers) : host_(num_workers), client_(host_, /*trainer=*/0, /*num_trainers=*/1) {}
+  explicit SavedTables(int num_workers)
+      : host_(num_workers), client_(host_, /*trainer=*/0, /*num_trainers=*/1) {}
 
   ps::TableHost host_;
   ps::LocalClient client_;

@@ -1,10 +1,9 @@
 #include "trainer/cli/signals.h"
 
-#include <pthread.h>
-
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <pthread.h>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +18,8 @@ sigset_t before;                   // the signals that the process had blocked w
 
 // Signals that a thread's own instruction raises, and signals of sampling profilers, whose handlers
 // must run on the sampled thread.
-constexpr int kStayOpen[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE, SIGPROF, SIGVTALRM};
+constexpr int kStayOpen[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL,  SIGABRT,
+                             SIGTRAP, SIGSYS, SIGPIPE, SIGPROF, SIGVTALRM};
 
 sigset_t Stops() {
   sigset_t stops;
@@ -27,7 +27,8 @@ sigset_t Stops() {
   sigaddset(&stops, SIGTERM);
   sigaddset(&stops, SIGINT);
   struct sigaction hangup {};
-  if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN) sigaddset(&stops, SIGHUP);
+  if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN)
+    sigaddset(&stops, SIGHUP);
   return stops;
 }
 
@@ -60,7 +61,7 @@ void TakeSignals() {
   sigfillset(&blocked);
   for (const int signal : kStayOpen) sigdelset(&blocked, signal);
   pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that exceeds its size limit is a write error
+  std::signal(SIGXFSZ, SIG_IGN);        // a file that exceeds its size limit is a write error
   std::thread(Take, Stops()).detach();  // lives as long as the process
 }
 
@@ -87,8 +88,10 @@ absl::Status SignalStatus() {
 }
 
 absl::Status StoppedStatus(int64_t steps) {
-  const std::string by = received == 0 ? "stopped by a signal to another trainer" : std::string(SignalStatus().message());
-  return absl::CancelledError(absl::StrCat(by, " after step ", steps, "; a checkpoint is written: --resume goes on"));
+  const std::string by = received == 0 ? "stopped by a signal to another trainer"
+                                       : std::string(SignalStatus().message());
+  return absl::CancelledError(
+      absl::StrCat(by, " after step ", steps, "; a checkpoint is written: --resume goes on"));
 }
 
 }  // namespace tandem::cli

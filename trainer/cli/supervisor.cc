@@ -1,22 +1,21 @@
 #include "trainer/cli/supervisor.h"
 
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <csignal>
-#include <cstdio>
-#include <cstring>
-
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
-#include "trainer/cli/failure.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/cli/failure.h"
 #include "trainer/cli/signals.h"
 
 namespace tandem::cli {
@@ -29,7 +28,8 @@ constexpr int kPollMilliseconds = 20;
 
 // Runs between fork and exec. Allocates no memory, because a thread that was not forked may hold
 // the allocator's lock.
-[[noreturn]] void BecomeRole(char* const* argv, int secret_pipe, int error_pipe, int inherited, pid_t parent) {
+[[noreturn]] void BecomeRole(char* const* argv, int secret_pipe, int error_pipe, int inherited,
+                             pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(75);  // the parent died before prctl
   dup2(secret_pipe, STDIN_FILENO);
@@ -45,7 +45,9 @@ constexpr int kPollMilliseconds = 20;
 // show it in /proc.
 absl::StatusOr<int> PipeWith(const rpc::Secret& secret) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return absl::UnavailableError(absl::StrCat("no pipe for the job's secret: ", std::strerror(errno)));
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    return absl::UnavailableError(
+        absl::StrCat("no pipe for the job's secret: ", std::strerror(errno)));
   const absl::Status written = secret.Write(ends[1]);  // fits, because a pipe holds at least a page
   close(ends[1]);
   if (written.ok()) return ends[0];
@@ -63,7 +65,8 @@ Supervisor::~Supervisor() {
   }
 }
 
-absl::Status Supervisor::Start(const std::string& name, const std::vector<std::string>& arguments, int inherited) {
+absl::Status Supervisor::Start(const std::string& name, const std::vector<std::string>& arguments,
+                               int inherited) {
   ASSIGN_OR_RETURN(const int secret_pipe, PipeWith(*secret_));
   const absl::Cleanup close_secret = [secret_pipe] { close(secret_pipe); };
   int pipe_ends[2];
@@ -92,7 +95,8 @@ absl::Status Supervisor::Start(const std::string& name, const std::vector<std::s
 
 void Supervisor::TakeLine(Child& child, const std::string& line) {
   // A process that ran out of memory prints the line without its name.
-  const std::string text = TextOfRoleLine(child.name, line).value_or(absl::StartsWith(line, kOwnFailure) ? line : "");
+  const std::string text =
+      TextOfRoleLine(child.name, line).value_or(absl::StartsWith(line, kOwnFailure) ? line : "");
   if (absl::StartsWith(text, kOwnFailure)) {
     child.own_failure = true;
     child.last_words = text.substr(std::strlen(kOwnFailure));
@@ -155,7 +159,9 @@ void Supervisor::ReapEnded(Outcome& outcome) {
 bool Supervisor::IsFailure(const Child& child) const {
   if (child.exit_code == 0) return false;
   if (!killed_by_us_) return true;
-  if (!Stopping() || child.exit_code == 128 + ReceivedSignal() || child.exit_code == 128 + last_sent_) return false;
+  if (!Stopping() || child.exit_code == 128 + ReceivedSignal() ||
+      child.exit_code == 128 + last_sent_)
+    return false;
   return child.signal != 0 || child.own_failure || child.last_words.empty();
 }
 
@@ -178,7 +184,8 @@ void Supervisor::ChooseCause(Outcome& outcome) {
   if (first_failed_ < 0) return;
   const Child& first = children_[static_cast<size_t>(first_failed_)];
   if (first.signal != 0) {
-    outcome.cause = absl::StrCat(first.name, " (pid ", first.pid, ") was killed by ", SignalName(first.signal));
+    outcome.cause =
+        absl::StrCat(first.name, " (pid ", first.pid, ") was killed by ", SignalName(first.signal));
     return;
   }
   for (const Child& child : children_) {
@@ -187,9 +194,9 @@ void Supervisor::ChooseCause(Outcome& outcome) {
     outcome.exit_code = child.exit_code;
     return;
   }
-  outcome.cause = first.last_words.empty()
-                      ? absl::StrCat(first.name, " (pid ", first.pid, ") ended with code ", first.exit_code)
-                      : first.last_words;
+  outcome.cause = first.last_words.empty() ? absl::StrCat(first.name, " (pid ", first.pid,
+                                                          ") ended with code ", first.exit_code)
+                                           : first.last_words;
 }
 
 // Servers end by themselves once every trainer has ended well. A server that does not is a failure
@@ -212,7 +219,8 @@ bool Supervisor::Stopping() const { return killed_by_us_ && ReceivedSignal() != 
 // A trainer's last words say after which step it stopped.
 std::string Supervisor::StopCause() const {
   for (const Child& child : children_) {
-    if (absl::StartsWith(child.name, "trainer-") && !child.last_words.empty()) return child.last_words;
+    if (absl::StartsWith(child.name, "trainer-") && !child.last_words.empty())
+      return child.last_words;
   }
   return std::string(SignalStatus().message());
 }
@@ -233,11 +241,14 @@ Supervisor::Outcome Supervisor::Run(const std::function<void()>& on_ending) {
         if (on_ending) on_ending();
         SignalAll(ReceivedSignal() != 0 ? ReceivedSignal() : SIGTERM);
       }
-    } else if (last_sent_ != SIGKILL && now - ending_since > (Stopping() ? absl::ToDoubleSeconds(kStopGrace) : kTermSeconds)) {
+    } else if (last_sent_ != SIGKILL &&
+               now - ending_since >
+                   (Stopping() ? absl::ToDoubleSeconds(kStopGrace) : kTermSeconds)) {
       SignalAll(SIGKILL);
     }
   }
-  if (first_failed_ < 0 && Stopping()) return {.exit_code = 128 + ReceivedSignal(), .cause = StopCause(), .stopped = true};
+  if (first_failed_ < 0 && Stopping())
+    return {.exit_code = 128 + ReceivedSignal(), .cause = StopCause(), .stopped = true};
   ChooseCause(outcome);
   return outcome;
 }

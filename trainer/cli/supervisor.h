@@ -5,10 +5,9 @@
 // Thread rule: one thread, one supervisor per process.
 #pragma once
 
-#include <sys/types.h>
-
 #include <functional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,7 +30,8 @@ class Supervisor {
 
   // `name` is the role and rank ("trainer-1"); `arguments` follow the program's own path. The child
   // inherits file descriptor `inherited` under the same number; -1: none.
-  absl::Status Start(const std::string& name, const std::vector<std::string>& arguments, int inherited = -1);
+  absl::Status Start(const std::string& name, const std::vector<std::string>& arguments,
+                     int inherited = -1);
 
   struct Outcome {
     int exit_code = 0;
@@ -49,8 +49,8 @@ class Supervisor {
     std::string name;
     pid_t pid = -1;
     int error_pipe = -1;
-    std::string partial;    // an unfinished line
-    std::string last_words; // held back
+    std::string partial;     // an unfinished line
+    std::string last_words;  // held back
     bool own_failure = false;
     bool ended = false;
     int exit_code = 0;

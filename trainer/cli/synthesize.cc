@@ -15,7 +15,8 @@ int Synthesize(const SynthesizeOptions& options) {
   if (options.users < 1 || options.min_length < 3 || options.max_length < options.min_length ||
       options.items < 2 * options.max_length) {
     std::fprintf(stderr,
-                 "error: impossible log: found --users %d --items %d --min-length %d --max-length %d; allowed: users >= 1, "
+                 "error: impossible log: found --users %d --items %d --min-length %d --max-length "
+                 "%d; allowed: users >= 1, "
                  "3 <= min-length <= max-length, items >= 2 x max-length\n",
                  options.users, options.items, options.min_length, options.max_length);
     return 2;
@@ -36,12 +37,14 @@ int Synthesize(const SynthesizeOptions& options) {
   if (!status.ok()) return ReportError(status);
   const data::RankingMetrics popularity = data::Summarise(data::PopularityRanks(log.log).full);
   const data::RankingMetrics transitions = data::Summarise(data::TransitionRanks(log.log).full);
-  std::printf("%s: %zu users, %llu items, %zu interactions (seed %llu)\n", options.out.c_str(), log.log.users.size(),
-              static_cast<unsigned long long>(log.log.num_items), log.log.items.values.size(),
-              static_cast<unsigned long long>(options.seed));
-  std::printf("  test hr@10 / ndcg@10   popularity %.4f / %.4f   transitions %.4f / %.4f   best reachable %.4f / %.4f\n",
-              popularity.hr10, popularity.ndcg10, transitions.hr10, transitions.ndcg10, log.reachable.hr10,
-              log.reachable.ndcg10);
+  std::printf("%s: %zu users, %llu items, %zu interactions (seed %llu)\n", options.out.c_str(),
+              log.log.users.size(), static_cast<unsigned long long>(log.log.num_items),
+              log.log.items.values.size(), static_cast<unsigned long long>(options.seed));
+  std::printf(
+      "  test hr@10 / ndcg@10   popularity %.4f / %.4f   transitions %.4f / %.4f   best reachable "
+      "%.4f / %.4f\n",
+      popularity.hr10, popularity.ndcg10, transitions.hr10, transitions.ndcg10, log.reachable.hr10,
+      log.reachable.ndcg10);
   return 0;
 }
 

@@ -14,10 +14,14 @@ namespace {
 
 std::string CpuText() {
   const kernels::InstructionSet widest = kernels::WidestInstructionSet();
-  const char* vectors = widest == kernels::InstructionSet::AVX512 ? "AVX-512" : widest == kernels::InstructionSet::AVX2 ? "AVX2" : "baseline";
-  std::string text = absl::StrCat(vectors, ", f32 products ", kernels::MatmulImplementation({.m = 64, .n = 64, .k = 64}));
+  const char* vectors = widest == kernels::InstructionSet::AVX512 ? "AVX-512"
+                        : widest == kernels::InstructionSet::AVX2 ? "AVX2"
+                                                                  : "baseline";
+  std::string text = absl::StrCat(vectors, ", f32 products ",
+                                  kernels::MatmulImplementation({.m = 64, .n = 64, .k = 64}));
   if (kernels::MatmulTakesPanels(DType::BF16)) {
-    const kernels::MatmulShape bf16{.m = 64, .n = 64, .k = 64, .operand = DType::BF16, .panels = true};
+    const kernels::MatmulShape bf16{
+        .m = 64, .n = 64, .k = 64, .operand = DType::BF16, .panels = true};
     absl::StrAppend(&text, ", bf16 ", kernels::MatmulImplementation(bf16));
   }
   return text;
@@ -26,9 +30,11 @@ std::string CpuText() {
 std::string CudaText() {
   const CudaInfo info = QueryCuda();
   if (!info.built_in) return "not in this binary";
-  const std::string version = absl::StrCat(info.runtime_version / 1000, ".", info.runtime_version % 1000 / 10);
+  const std::string version =
+      absl::StrCat(info.runtime_version / 1000, ".", info.runtime_version % 1000 / 10);
   if (info.num_devices == 0) return absl::StrCat(version, ", no device: ", info.why_none);
-  return absl::StrCat(version, ", ", info.num_devices, info.num_devices == 1 ? " device" : " devices");
+  return absl::StrCat(version, ", ", info.num_devices,
+                      info.num_devices == 1 ? " device" : " devices");
 }
 
 std::string NcclText() {
@@ -40,8 +46,8 @@ std::string NcclText() {
 }  // namespace
 
 std::string VersionText() {
-  return absl::StrCat("tandem ", TANDEM_VERSION, ", commit ", kCommit, "\nCPU kernels: ", CpuText(), "\nCUDA: ", CudaText(), "\nNCCL: ",
-                      NcclText());
+  return absl::StrCat("tandem ", TANDEM_VERSION, ", commit ", kCommit, "\nCPU kernels: ", CpuText(),
+                      "\nCUDA: ", CudaText(), "\nNCCL: ", NcclText());
 }
 
 }  // namespace tandem::cli

@@ -10,53 +10,78 @@ namespace {
 
 const char* NameOf(CollectiveKind kind) {
   switch (kind) {
-    case CollectiveKind::ALL_REDUCE: return "AllReduce";
-    case CollectiveKind::ALL_GATHER: return "AllGather";
-    case CollectiveKind::REDUCE_SCATTER: return "ReduceScatter";
-    case CollectiveKind::BROADCAST: return "Broadcast";
-    case CollectiveKind::ALL_TO_ALL_V: return "AllToAllV";
-    case CollectiveKind::SEND: return "Send";
-    case CollectiveKind::RECV: return "Recv";
-    case CollectiveKind::BARRIER: return "Barrier";
+    case CollectiveKind::ALL_REDUCE:
+      return "AllReduce";
+    case CollectiveKind::ALL_GATHER:
+      return "AllGather";
+    case CollectiveKind::REDUCE_SCATTER:
+      return "ReduceScatter";
+    case CollectiveKind::BROADCAST:
+      return "Broadcast";
+    case CollectiveKind::ALL_TO_ALL_V:
+      return "AllToAllV";
+    case CollectiveKind::SEND:
+      return "Send";
+    case CollectiveKind::RECV:
+      return "Recv";
+    case CollectiveKind::BARRIER:
+      return "Barrier";
   }
   return "?";
 }
 
 const char* NameOf(ReduceOp op) {
   switch (op) {
-    case ReduceOp::SUM: return "SUM";
-    case ReduceOp::MAX: return "MAX";
-    case ReduceOp::MIN: return "MIN";
+    case ReduceOp::SUM:
+      return "SUM";
+    case ReduceOp::MAX:
+      return "MAX";
+    case ReduceOp::MIN:
+      return "MIN";
   }
   return "?";
 }
 
-absl::Status Mismatch(int rank, const Description& mine, int other_rank, const Description& theirs) {
-  return absl::InternalError(absl::StrCat("ranks run different operations: rank ", rank, " ", mine.ToString(), ", rank ",
-                                          other_rank, " ", theirs.ToString()));
+absl::Status Mismatch(int rank, const Description& mine, int other_rank,
+                      const Description& theirs) {
+  return absl::InternalError(absl::StrCat("ranks run different operations: rank ", rank, " ",
+                                          mine.ToString(), ", rank ", other_rank, " ",
+                                          theirs.ToString()));
 }
 
 }  // namespace
 
-bool IsPointToPoint(CollectiveKind kind) { return kind == CollectiveKind::SEND || kind == CollectiveKind::RECV; }
+bool IsPointToPoint(CollectiveKind kind) {
+  return kind == CollectiveKind::SEND || kind == CollectiveKind::RECV;
+}
 
 const char* SpanName(CollectiveKind kind) {
   switch (kind) {
-    case CollectiveKind::ALL_REDUCE: return "all_reduce";
-    case CollectiveKind::ALL_GATHER: return "all_gather";
-    case CollectiveKind::REDUCE_SCATTER: return "reduce_scatter";
-    case CollectiveKind::BROADCAST: return "broadcast";
-    case CollectiveKind::ALL_TO_ALL_V: return "all_to_all_v";
-    case CollectiveKind::SEND: return "send";
-    case CollectiveKind::RECV: return "recv";
-    case CollectiveKind::BARRIER: return "barrier";
+    case CollectiveKind::ALL_REDUCE:
+      return "all_reduce";
+    case CollectiveKind::ALL_GATHER:
+      return "all_gather";
+    case CollectiveKind::REDUCE_SCATTER:
+      return "reduce_scatter";
+    case CollectiveKind::BROADCAST:
+      return "broadcast";
+    case CollectiveKind::ALL_TO_ALL_V:
+      return "all_to_all_v";
+    case CollectiveKind::SEND:
+      return "send";
+    case CollectiveKind::RECV:
+      return "recv";
+    case CollectiveKind::BARRIER:
+      return "barrier";
   }
   return "?";
 }
 
 size_t NumBytes(const Collective& collective) {
   // An absent view is a scalar without an address.
-  const auto bytes = [](const ArrayView& view) { return view.data == nullptr ? 0 : view.num_bytes(); };
+  const auto bytes = [](const ArrayView& view) {
+    return view.data == nullptr ? 0 : view.num_bytes();
+  };
   return std::max(bytes(collective.output), bytes(collective.input));
 }
 
@@ -68,22 +93,27 @@ std::string Description::ToString() const {
   } else if (kind != CollectiveKind::BARRIER) {
     absl::StrAppend(&text, count, " x ", tandem::NameOf(dtype), ", ");
   }
-  if (reduces) absl::StrAppend(&text, NameOf(op), ", ", order == SumOrder::TREE ? "TREE" : "ANY", ", ");
+  if (reduces)
+    absl::StrAppend(&text, NameOf(op), ", ", order == SumOrder::TREE ? "TREE" : "ANY", ", ");
   if (kind == CollectiveKind::BROADCAST) absl::StrAppend(&text, "root ", root, ", ");
-  if (IsPointToPoint(kind)) absl::StrAppend(&text, kind == CollectiveKind::SEND ? "to" : "from", " rank ", root, ", ");
+  if (IsPointToPoint(kind))
+    absl::StrAppend(&text, kind == CollectiveKind::SEND ? "to" : "from", " rank ", root, ", ");
   return absl::StrCat(text, "tag ", tag, ")");
 }
 
 bool Description::operator==(const Description& other) const {
-  return sequence == other.sequence && tag == other.tag && count == other.count && root == other.root &&
-         kind == other.kind && dtype == other.dtype && op == other.op && order == other.order;
+  return sequence == other.sequence && tag == other.tag && count == other.count &&
+         root == other.root && kind == other.kind && dtype == other.dtype && op == other.op &&
+         order == other.order;
 }
 
-absl::Status CheckSame(int rank, const Description& mine, int other_rank, const Description& theirs) {
+absl::Status CheckSame(int rank, const Description& mine, int other_rank,
+                       const Description& theirs) {
   return mine == theirs ? absl::OkStatus() : Mismatch(rank, mine, other_rank, theirs);
 }
 
-absl::Status CheckMessage(int receiver, const Description& recv, int sender, const Description& send) {
+absl::Status CheckMessage(int receiver, const Description& recv, int sender,
+                          const Description& send) {
   const bool same = recv.count == send.count && recv.dtype == send.dtype && recv.tag == send.tag;
   return same ? absl::OkStatus() : Mismatch(receiver, recv, sender, send);
 }

@@ -16,7 +16,16 @@
 
 namespace tandem::comm {
 
-enum class CollectiveKind : uint8_t { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL_V, SEND, RECV, BARRIER };
+enum class CollectiveKind : uint8_t {
+  ALL_REDUCE,
+  ALL_GATHER,
+  REDUCE_SCATTER,
+  BROADCAST,
+  ALL_TO_ALL_V,
+  SEND,
+  RECV,
+  BARRIER
+};
 
 // Plain bytes, because a description travels through shared memory.
 struct Description {
@@ -52,8 +61,10 @@ size_t NumBytes(const Collective& collective);
 
 // Returns Ok if rank `rank` and rank `other_rank` run the same operation, else Internal with both
 // descriptions.
-absl::Status CheckSame(int rank, const Description& mine, int other_rank, const Description& theirs);
+absl::Status CheckSame(int rank, const Description& mine, int other_rank,
+                       const Description& theirs);
 // Like CheckSame, for the two ends of one message: count, dtype and tag must agree.
-absl::Status CheckMessage(int receiver, const Description& recv, int sender, const Description& send);
+absl::Status CheckMessage(int receiver, const Description& recv, int sender,
+                          const Description& send);
 
 }  // namespace tandem::comm

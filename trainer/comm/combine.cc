@@ -20,25 +20,28 @@ namespace {
 constexpr int64_t kTileElements = 2048;  // partial results stay in the first-level cache
 
 // Plain functions, because a template cannot be cloned per instruction set.
-#define TANDEM_COMBINE_LOOP(Name, T, expression)                                   \
-  TANDEM_CLONES void Name(T* out, const T* in_a, const T* in_b, int64_t count) {   \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < count; ++i) {                     \
-      const T a = in_a[i], b = in_b[i];                                            \
-      out[i] = static_cast<T>(expression);                                         \
-    }                                                                              \
+#define TANDEM_COMBINE_LOOP(Name, T, expression)                                 \
+  TANDEM_CLONES void Name(T* out, const T* in_a, const T* in_b, int64_t count) { \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < count; ++i) {                   \
+      const T a = in_a[i], b = in_b[i];                                          \
+      out[i] = static_cast<T>(expression);                                       \
+    }                                                                            \
   }
 // MAX and MIN take `a` if it is the greater (lesser) one or a NaN. A NaN in `b` makes the
 // comparison false, so `b` is taken.
-#define TANDEM_COMBINE_LOOPS(Suffix, T)                                                   \
-  TANDEM_COMBINE_LOOP(Sum##Suffix, T, a + b)                                              \
-  TANDEM_COMBINE_LOOP(Max##Suffix, T, (a > b) | (a != a) ? a : b)                         \
-  TANDEM_COMBINE_LOOP(Min##Suffix, T, (a < b) | (a != a) ? a : b)                         \
-  void CombineSpan(ReduceOp op, T* out, const T* a, const T* b, int64_t count) {          \
-    switch (op) {                                                                         \
-      case ReduceOp::SUM: return Sum##Suffix(out, a, b, count);                           \
-      case ReduceOp::MAX: return Max##Suffix(out, a, b, count);                           \
-      case ReduceOp::MIN: return Min##Suffix(out, a, b, count);                           \
-    }                                                                                     \
+#define TANDEM_COMBINE_LOOPS(Suffix, T)                                          \
+  TANDEM_COMBINE_LOOP(Sum##Suffix, T, a + b)                                     \
+  TANDEM_COMBINE_LOOP(Max##Suffix, T, (a > b) | (a != a) ? a : b)                \
+  TANDEM_COMBINE_LOOP(Min##Suffix, T, (a < b) | (a != a) ? a : b)                \
+  void CombineSpan(ReduceOp op, T* out, const T* a, const T* b, int64_t count) { \
+    switch (op) {                                                                \
+      case ReduceOp::SUM:                                                        \
+        return Sum##Suffix(out, a, b, count);                                    \
+      case ReduceOp::MAX:                                                        \
+        return Max##Suffix(out, a, b, count);                                    \
+      case ReduceOp::MIN:                                                        \
+        return Min##Suffix(out, a, b, count);                                    \
+    }                                                                            \
   }
 
 TANDEM_COMBINE_LOOPS(F32, float)
@@ -55,14 +58,16 @@ void CombineAs(ReduceOp op, void* out, const void* a, const void* b, int64_t cou
 using Source = absl::FunctionRef<const char*(int rank)>;
 
 void ReduceRing(const RankReduction& how, Source source, char* out, int64_t count) {
-  Combine(how.dtype, how.op, out, source(RingRank(how.chunk, 0, how.size)), source(RingRank(how.chunk, 1, how.size)), count);
+  Combine(how.dtype, how.op, out, source(RingRank(how.chunk, 0, how.size)),
+          source(RingRank(how.chunk, 1, how.size)), count);
   for (int i = 2; i < how.size; ++i) {
     Combine(how.dtype, how.op, out, out, source(RingRank(how.chunk, i, how.size)), count);
   }
 }
 
 // Stores the sum over ranks [begin, end) to `out`. REQUIRES: at least two ranks.
-void ReduceTree(const RankReduction& how, Source source, int begin, int end, char* out, int64_t count) {
+void ReduceTree(const RankReduction& how, Source source, int begin, int end, char* out,
+                int64_t count) {
   const int middle = TreeSplit(begin, end);
   const char* left = source(begin);
   if (middle - begin > 1) {
@@ -82,19 +87,26 @@ void ReduceTree(const RankReduction& how, Source source, int begin, int end, cha
 
 void Combine(DType dtype, ReduceOp op, void* out, const void* a, const void* b, int64_t count) {
   switch (dtype) {
-    case DType::F32: return CombineAs<float>(op, out, a, b, count);
-    case DType::F64: return CombineAs<double>(op, out, a, b, count);
+    case DType::F32:
+      return CombineAs<float>(op, out, a, b, count);
+    case DType::F64:
+      return CombineAs<double>(op, out, a, b, count);
     case DType::I64:
       // Summed unsigned: the bits are the same, and overflow wraps instead of being undefined.
-      return op == ReduceOp::SUM ? CombineAs<uint64_t>(op, out, a, b, count) : CombineAs<int64_t>(op, out, a, b, count);
-    case DType::U64: return CombineAs<uint64_t>(op, out, a, b, count);
-    case DType::U8: return CombineAs<uint8_t>(op, out, a, b, count);
-    case DType::BF16: break;
+      return op == ReduceOp::SUM ? CombineAs<uint64_t>(op, out, a, b, count)
+                                 : CombineAs<int64_t>(op, out, a, b, count);
+    case DType::U64:
+      return CombineAs<uint64_t>(op, out, a, b, count);
+    case DType::U8:
+      return CombineAs<uint8_t>(op, out, a, b, count);
+    case DType::BF16:
+      break;
   }
   TANDEM_CHECK(false) << "no reduction of " << NameOf(dtype);
 }
 
-void ReduceOverRanks(const RankReduction& how, Source source, absl::Span<char* const> outputs, int64_t count) {
+void ReduceOverRanks(const RankReduction& how, Source source, absl::Span<char* const> outputs,
+                     int64_t count) {
   const int64_t element = static_cast<int64_t>(SizeOf(how.dtype));
   alignas(64) char tile[kTileElements * 8];
   for (int64_t begin = 0; begin < count; begin += kTileElements) {

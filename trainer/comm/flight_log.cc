@@ -45,10 +45,18 @@ std::string FlightLog::Last(uint64_t count) const {
 std::string FlightLog::ToString(const Entry& entry, double now) {
   std::string state;
   switch (entry.state) {
-    case State::QUEUED: state = absl::StrFormat("queued for %.3f s", now - entry.launched); break;
-    case State::RUNNING: state = absl::StrFormat("running for %.3f s", now - entry.started); break;
-    case State::DONE: state = absl::StrFormat("done in %.6f s", entry.finished - entry.started); break;
-    case State::FAILED: state = absl::StrFormat("failed after %.3f s", entry.finished - entry.launched); break;
+    case State::QUEUED:
+      state = absl::StrFormat("queued for %.3f s", now - entry.launched);
+      break;
+    case State::RUNNING:
+      state = absl::StrFormat("running for %.3f s", now - entry.started);
+      break;
+    case State::DONE:
+      state = absl::StrFormat("done in %.6f s", entry.finished - entry.started);
+      break;
+    case State::FAILED:
+      state = absl::StrFormat("failed after %.3f s", entry.finished - entry.launched);
+      break;
   }
   return absl::StrCat(entry.description.ToString(), " ", state);
 }

@@ -15,6 +15,7 @@ namespace tandem::comm {
 
 // Collective. Rank 0 gets the bytes of all ranks in rank order; other ranks get none.
 // REQUIRES: the group's arrays lie in host memory.
-absl::StatusOr<std::vector<std::string>> GatherBytes(ProcessGroup& group, absl::string_view mine, uint64_t tag, absl::Time deadline);
+absl::StatusOr<std::vector<std::string>> GatherBytes(ProcessGroup& group, absl::string_view mine,
+                                                     uint64_t tag, absl::Time deadline);
 
 }  // namespace tandem::comm

@@ -68,12 +68,14 @@ class ProcessGroup {
   // output [size * n], input [n]: the input of rank r lands at r * n.
   virtual Work AllGather(const ArrayView& output, const ArrayView& input, CollectiveArgs args) = 0;
   // output [n], input [size * n]: rank r gets the reduction of part r of all inputs.
-  virtual Work ReduceScatter(const ArrayView& output, const ArrayView& input, CollectiveArgs args) = 0;
+  virtual Work ReduceScatter(const ArrayView& output, const ArrayView& input,
+                             CollectiveArgs args) = 0;
   virtual Work Broadcast(const ArrayView& view, int root, CollectiveArgs args) = 0;
   // send_counts[r] elements go to rank r; recv_counts[r] elements come from rank r. Both views hold
   // the parts in rank order without gaps.
-  virtual Work AllToAllV(const ArrayView& output, absl::Span<const int64_t> recv_counts, const ArrayView& input,
-                         absl::Span<const int64_t> send_counts, CollectiveArgs args) = 0;
+  virtual Work AllToAllV(const ArrayView& output, absl::Span<const int64_t> recv_counts,
+                         const ArrayView& input, absl::Span<const int64_t> send_counts,
+                         CollectiveArgs args) = 0;
   // Point to point. Messages of each (sender, receiver) pair are matched in order.
   virtual Work Send(const ArrayView& view, int target, CollectiveArgs args) = 0;
   virtual Work Recv(const ArrayView& view, int source, CollectiveArgs args) = 0;
@@ -81,7 +83,8 @@ class ProcessGroup {
 
   // Makes a new group of the ranks that pass the same color, ordered by (key, rank). Collective
   // over this group.
-  virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
+  virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key,
+                                                              const std::string& name,
                                                               absl::Time deadline) = 0;
   // Allocates memory that this group's collectives read in place if possible. Collective.
   // REQUIRES: all ranks allocate the same sizes in the same order.

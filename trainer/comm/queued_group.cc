@@ -23,10 +23,13 @@ void CheckReducible(const ArrayView& view) {
   TANDEM_CHECK(view.dtype != DType::BF16) << "bf16 is copied, not reduced";
 }
 
-int64_t Sum(const std::vector<int64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+int64_t Sum(const std::vector<int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
 
 Work DoneWork(absl::Status status) {
-  return Work(rpc::Future<rpc::Done>::Ready(status.ok() ? absl::StatusOr<rpc::Done>(rpc::Done{}) : status));
+  return Work(
+      rpc::Future<rpc::Done>::Ready(status.ok() ? absl::StatusOr<rpc::Done>(rpc::Done{}) : status));
 }
 
 TraceSpan SpanOf(const Collective& collective, Tracer* tracer) {
@@ -36,7 +39,8 @@ TraceSpan SpanOf(const Collective& collective, Tracer* tracer) {
 
 }  // namespace
 
-QueuedGroup::QueuedGroup(std::string name, int rank, int size, absl::Duration timeout, Device device)
+QueuedGroup::QueuedGroup(std::string name, int rank, int size, absl::Duration timeout,
+                         Device device)
     : name_(std::move(name)), rank_(rank), size_(size), timeout_(timeout), device_(device) {
   TANDEM_CHECK(rank >= 0 && rank < size) << "rank " << rank << " of " << size;
 }
@@ -52,14 +56,17 @@ void QueuedGroup::Close() {
     closing_ = true;
     unfinished = running_ || !queue_.empty();
   }
-  if (unfinished) Abort(absl::CancelledError(absl::StrCat("rank ", rank_, " closed group '", name_, "' with work in flight")));
+  if (unfinished)
+    Abort(absl::CancelledError(
+        absl::StrCat("rank ", rank_, " closed group '", name_, "' with work in flight")));
   if (worker_.joinable()) worker_.join();
 }
 
 Work QueuedGroup::AllReduce(const ArrayView& view, CollectiveArgs args) {
   CheckDense(view);
   CheckReducible(view);
-  return Launch(CollectiveKind::ALL_REDUCE, 0, view.num_elements(), view.dtype, args, {{}, view, view, {}, {}});
+  return Launch(CollectiveKind::ALL_REDUCE, 0, view.num_elements(), view.dtype, args,
+                {{}, view, view, {}, {}});
 }
 
 Work QueuedGroup::AllGather(const ArrayView& output, const ArrayView& input, CollectiveArgs args) {
@@ -67,30 +74,39 @@ Work QueuedGroup::AllGather(const ArrayView& output, const ArrayView& input, Col
   CheckDense(input);
   TANDEM_CHECK(output.dtype == input.dtype);
   TANDEM_CHECK_EQ(output.num_elements(), input.num_elements() * size_);
-  return Launch(CollectiveKind::ALL_GATHER, 0, input.num_elements(), input.dtype, args, {{}, output, input, {}, {}});
+  return Launch(CollectiveKind::ALL_GATHER, 0, input.num_elements(), input.dtype, args,
+                {{}, output, input, {}, {}});
 }
 
-Work QueuedGroup::ReduceScatter(const ArrayView& output, const ArrayView& input, CollectiveArgs args) {
+Work QueuedGroup::ReduceScatter(const ArrayView& output, const ArrayView& input,
+                                CollectiveArgs args) {
   CheckDense(output);
   CheckDense(input);
   CheckReducible(input);
   TANDEM_CHECK(output.dtype == input.dtype);
   TANDEM_CHECK_EQ(output.num_elements() * size_, input.num_elements());
-  return Launch(CollectiveKind::REDUCE_SCATTER, 0, output.num_elements(), input.dtype, args, {{}, output, input, {}, {}});
+  return Launch(CollectiveKind::REDUCE_SCATTER, 0, output.num_elements(), input.dtype, args,
+                {{}, output, input, {}, {}});
 }
 
 Work QueuedGroup::Broadcast(const ArrayView& view, int root, CollectiveArgs args) {
   CheckDense(view);
   TANDEM_CHECK(root >= 0 && root < size_) << "root " << root << " of " << size_;
-  return Launch(CollectiveKind::BROADCAST, root, view.num_elements(), view.dtype, args, {{}, view, view, {}, {}});
+  return Launch(CollectiveKind::BROADCAST, root, view.num_elements(), view.dtype, args,
+                {{}, view, view, {}, {}});
 }
 
-Work QueuedGroup::AllToAllV(const ArrayView& output, absl::Span<const int64_t> recv_counts, const ArrayView& input,
-                            absl::Span<const int64_t> send_counts, CollectiveArgs args) {
+Work QueuedGroup::AllToAllV(const ArrayView& output, absl::Span<const int64_t> recv_counts,
+                            const ArrayView& input, absl::Span<const int64_t> send_counts,
+                            CollectiveArgs args) {
   CheckDense(output);
   CheckDense(input);
   TANDEM_CHECK(output.dtype == input.dtype);
-  Collective collective{{}, output, input, {recv_counts.begin(), recv_counts.end()}, {send_counts.begin(), send_counts.end()}};
+  Collective collective{{},
+                        output,
+                        input,
+                        {recv_counts.begin(), recv_counts.end()},
+                        {send_counts.begin(), send_counts.end()}};
   TANDEM_CHECK_EQ(collective.recv_counts.size(), static_cast<size_t>(size_));
   TANDEM_CHECK_EQ(collective.send_counts.size(), static_cast<size_t>(size_));
   TANDEM_CHECK_EQ(Sum(collective.recv_counts), output.num_elements());
@@ -101,29 +117,40 @@ Work QueuedGroup::AllToAllV(const ArrayView& output, absl::Span<const int64_t> r
 
 Work QueuedGroup::Send(const ArrayView& view, int target, CollectiveArgs args) {
   CheckDense(view);
-  TANDEM_CHECK(target >= 0 && target < size_ && target != rank_) << "rank " << rank_ << " sends to " << target << " of " << size_;
-  return Launch(CollectiveKind::SEND, target, view.num_elements(), view.dtype, args, {{}, {}, view, {}, {}});
+  TANDEM_CHECK(target >= 0 && target < size_ && target != rank_)
+      << "rank " << rank_ << " sends to " << target << " of " << size_;
+  return Launch(CollectiveKind::SEND, target, view.num_elements(), view.dtype, args,
+                {{}, {}, view, {}, {}});
 }
 
 Work QueuedGroup::Recv(const ArrayView& view, int source, CollectiveArgs args) {
   CheckDense(view);
-  TANDEM_CHECK(source >= 0 && source < size_ && source != rank_) << "rank " << rank_ << " receives from " << source << " of " << size_;
-  return Launch(CollectiveKind::RECV, source, view.num_elements(), view.dtype, args, {{}, view, {}, {}, {}});
+  TANDEM_CHECK(source >= 0 && source < size_ && source != rank_)
+      << "rank " << rank_ << " receives from " << source << " of " << size_;
+  return Launch(CollectiveKind::RECV, source, view.num_elements(), view.dtype, args,
+                {{}, view, {}, {}, {}});
 }
 
 Work QueuedGroup::Barrier(CollectiveArgs args) {
   return Launch(CollectiveKind::BARRIER, 0, 0, DType::U8, args, {});
 }
 
-Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dtype, const CollectiveArgs& args,
-                         Collective collective) {
+Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dtype,
+                         const CollectiveArgs& args, Collective collective) {
   const uint64_t sequence = IsPointToPoint(kind) ? num_messages_++ : num_collectives_++;
   const bool reduces = kind == CollectiveKind::ALL_REDUCE || kind == CollectiveKind::REDUCE_SCATTER;
-  collective.description = {sequence, args.tag, count, root, kind, dtype, reduces ? args.op : ReduceOp::SUM,
+  collective.description = {sequence,
+                            args.tag,
+                            count,
+                            root,
+                            kind,
+                            dtype,
+                            reduces ? args.op : ReduceOp::SUM,
                             reduces ? args.order : SumOrder::ANY};
   if (device_.is_cuda() && args.stream != nullptr && args.stream->on_cuda()) {
     auto ready = std::make_shared<Event>(device_);
-    if (absl::Status recorded = ready->Record(args.stream->queue()); !recorded.ok()) return DoneWork(Fail(std::move(recorded)));
+    if (absl::Status recorded = ready->Record(args.stream->queue()); !recorded.ok())
+      return DoneWork(Fail(std::move(recorded)));
     collective.ready = std::move(ready);
   }
   Tracer* const tracer = args.stream != nullptr ? args.stream->tracer() : nullptr;
@@ -159,7 +186,8 @@ absl::Status QueuedGroup::CopyToSelf(const Collective& collective) const {
 
 void QueuedGroup::Serve() {
   NameThisThread(absl::StrCat("group ", name_));
-  auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || !queue_.empty(); };
+  auto has_work = [this]()
+                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || !queue_.empty(); };
   while (true) {
     mutex_.LockWhen(absl::Condition(&has_work));
     if (queue_.empty()) {
@@ -208,14 +236,17 @@ void QueuedGroup::Abort(absl::Status reason) {
   (void)Fail(std::move(reason));
 }
 
-absl::Status QueuedGroup::InContext(const Collective& collective, const absl::Status& status) const {
-  return absl::Status(status.code(), absl::StrCat("group '", name_, "' rank ", rank_, ": ", collective.description.ToString(), ": ",
+absl::Status QueuedGroup::InContext(const Collective& collective,
+                                    const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat("group '", name_, "' rank ", rank_, ": ",
+                                                  collective.description.ToString(), ": ",
                                                   std::string(status.message())));
 }
 
 absl::Status QueuedGroup::TimeoutError(const std::string& missing) const {
-  return absl::DeadlineExceededError(absl::StrCat(missing, " did not arrive within ", absl::FormatDuration(running_timeout_),
-                                                  "; is that process alive? last operations here: ", log_.Last(4)));
+  return absl::DeadlineExceededError(
+      absl::StrCat(missing, " did not arrive within ", absl::FormatDuration(running_timeout_),
+                   "; is that process alive? last operations here: ", log_.Last(4)));
 }
 
 absl::Status QueuedGroup::status() const {

@@ -33,8 +33,9 @@ class QueuedGroup : public ProcessGroup {
   Work AllGather(const ArrayView& output, const ArrayView& input, CollectiveArgs args) final;
   Work ReduceScatter(const ArrayView& output, const ArrayView& input, CollectiveArgs args) final;
   Work Broadcast(const ArrayView& view, int root, CollectiveArgs args) final;
-  Work AllToAllV(const ArrayView& output, absl::Span<const int64_t> recv_counts, const ArrayView& input,
-                 absl::Span<const int64_t> send_counts, CollectiveArgs args) final;
+  Work AllToAllV(const ArrayView& output, absl::Span<const int64_t> recv_counts,
+                 const ArrayView& input, absl::Span<const int64_t> send_counts,
+                 CollectiveArgs args) final;
   Work Send(const ArrayView& view, int target, CollectiveArgs args) final;
   Work Recv(const ArrayView& view, int source, CollectiveArgs args) final;
   Work Barrier(CollectiveArgs args) final;

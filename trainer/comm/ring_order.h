@@ -37,7 +37,8 @@ constexpr Range BlockRange(int64_t count, int size, int64_t block) {
 // last chunks may be empty.
 constexpr Range ChunkRange(Range block, int size, int chunk) {
   const int64_t share = ((block.size() + size - 1) / size + 15) / 16 * 16;
-  return {std::min(block.end, block.begin + share * chunk), std::min(block.end, block.begin + share * (chunk + 1))};
+  return {std::min(block.end, block.begin + share * chunk),
+          std::min(block.end, block.begin + share * (chunk + 1))};
 }
 
 // The i-th rank (0 <= i < size) that is added into a chunk.

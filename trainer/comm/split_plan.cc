@@ -19,7 +19,8 @@ absl::StatusOr<SplitPlan> PlanSplit(ProcessGroup& group, int color, int key, abs
   std::vector<int64_t> all(2 * static_cast<size_t>(group.size()));
   CollectiveArgs args;
   args.tag = kSplitTag;
-  const Work work = group.AllGather(DenseView(all.data(), {group.size(), 2}), DenseView(mine, {2}), args);
+  const Work work =
+      group.AllGather(DenseView(all.data(), {group.size(), 2}), DenseView(mine, {2}), args);
   if (absl::Status status = work.Wait(deadline); !status.ok()) {
     // The gather must not outlive its arrays.
     group.Abort(status);
@@ -38,8 +39,9 @@ absl::StatusOr<SplitPlan> PlanSplit(ProcessGroup& group, int color, int key, abs
 
 absl::Status CheckPairCount(int sender, int64_t sent, int receiver, int64_t expected) {
   if (sent == expected) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("AllToAllV: rank ", sender, " sends ", sent, " elements to rank ", receiver,
-                                          ", which expects ", expected));
+  return absl::InternalError(absl::StrCat("AllToAllV: rank ", sender, " sends ", sent,
+                                          " elements to rank ", receiver, ", which expects ",
+                                          expected));
 }
 
 }  // namespace tandem::comm

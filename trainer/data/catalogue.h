@@ -16,7 +16,8 @@ namespace tandem::data {
 // id's row.
 // REQUIRES: the largest id decides num_items. A catalogue given by the user has the size that the
 // user says.
-absl::Status CheckDenseIds(const std::string& path, const Interactions& interactions, double item_bytes);
+absl::Status CheckDenseIds(const std::string& path, const Interactions& interactions,
+                           double item_bytes);
 
 // InvalidArgument if a catalogue needs more memory than this machine has.
 absl::Status CheckCatalogueFits(uint64_t num_items, double item_bytes);

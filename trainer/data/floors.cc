@@ -91,7 +91,8 @@ TiedRank Among(absl::Span<const uint64_t> candidates, uint64_t target, const Sco
 // full(target, history, seen) ranks in the catalogue; `seen` is the history without the target.
 // sampled(target, history, candidates) ranks among the candidates.
 template <typename Full, typename Sampled>
-FloorRanks RankUsers(const Interactions& log, const Jagged* negatives, const Full& full, const Sampled& sampled) {
+FloorRanks RankUsers(const Interactions& log, const Jagged* negatives, const Full& full,
+                     const Sampled& sampled) {
   TANDEM_CHECK(negatives == nullptr || negatives->size() == log.items.size());
   FloorRanks ranks;
   for (int64_t u = 0; u < log.items.size(); ++u) {
@@ -101,7 +102,8 @@ FloorRanks RankUsers(const Interactions& log, const Jagged* negatives, const Ful
     IdSet seen(history.begin(), history.end());
     seen.erase(items.back());
     ranks.full.push_back(full(items.back(), history, seen));
-    if (negatives != nullptr) ranks.sampled.push_back(sampled(items.back(), history, negatives->row(u)));
+    if (negatives != nullptr)
+      ranks.sampled.push_back(sampled(items.back(), history, negatives->row(u)));
   }
   return ranks;
 }
@@ -109,8 +111,8 @@ FloorRanks RankUsers(const Interactions& log, const Jagged* negatives, const Ful
 // Orders by transition count, then popularity. An item that never followed the latest item ranks
 // below all that did. So the catalogue splits into the latest item's few successors and the rest,
 // ordered by popularity.
-TiedRank TransitionRankAmongAll(uint64_t target, const IdCounts& after, const Popularity& popularity,
-                                const IdSet& seen) {
+TiedRank TransitionRankAmongAll(uint64_t target, const IdCounts& after,
+                                const Popularity& popularity, const IdSet& seen) {
   const std::pair target_score(CountOf(after, target), popularity[target]);
   TiedRank among_successors;
   IdSet excluded = seen;
@@ -149,10 +151,12 @@ FloorRanks TransitionRanks(const Interactions& interactions, const Jagged* negat
       [&](uint64_t target, absl::Span<const uint64_t> history, const IdSet& seen) {
         return TransitionRankAmongAll(target, transitions.After(history.back()), popularity, seen);
       },
-      [&](uint64_t target, absl::Span<const uint64_t> history, absl::Span<const uint64_t> candidates) {
+      [&](uint64_t target, absl::Span<const uint64_t> history,
+          absl::Span<const uint64_t> candidates) {
         const IdCounts& after = transitions.After(history.back());
-        return Among(candidates, target,
-                     [&](uint64_t item) { return std::pair(CountOf(after, item), popularity[item]); });
+        return Among(candidates, target, [&](uint64_t item) {
+          return std::pair(CountOf(after, item), popularity[item]);
+        });
       });
 }
 
@@ -161,13 +165,16 @@ double UnigramLoss(const Text& text) {
   for (const int32_t symbol : text.train) ++counts[symbol];
   const auto all = static_cast<double>(text.train.size());
   double sum = 0;
-  for (const int32_t symbol : text.valid) sum -= std::log(static_cast<double>(counts[symbol]) / all);
+  for (const int32_t symbol : text.valid)
+    sum -= std::log(static_cast<double>(counts[symbol]) / all);
   return sum / static_cast<double>(text.valid.size());
 }
 
 double BigramLoss(const Text& text) {
   const auto vocabulary_size = static_cast<uint64_t>(text.vocabulary.size());
-  const auto pair_id = [&](int32_t first, int32_t second) { return first * vocabulary_size + second; };
+  const auto pair_id = [&](int32_t first, int32_t second) {
+    return first * vocabulary_size + second;
+  };
   IdCounts firsts, pairs;
   for (size_t i = 1; i < text.train.size(); ++i) {
     ++firsts[text.train[i - 1]];

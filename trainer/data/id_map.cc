@@ -34,11 +34,13 @@ absl::StatusOr<IdMap> IdMap::FromLines(std::string_view lines) {
   IdMap map;
   while (!lines.empty()) {
     const size_t end = lines.find('\n');
-    if (end == std::string_view::npos) return absl::DataLossError("item ids: the last line has no end");
+    if (end == std::string_view::npos)
+      return absl::DataLossError("item ids: the last line has no end");
     const std::string_view id = lines.substr(0, end);
     const uint64_t number = map.size() + 1;
     if (id.empty() || map.Add(id) != number) {
-      return absl::DataLossError(absl::StrCat("item ids: line ", number, ": `", Printable(id), "` is empty or comes twice"));
+      return absl::DataLossError(absl::StrCat("item ids: line ", number, ": `", Printable(id),
+                                              "` is empty or comes twice"));
     }
     lines.remove_prefix(end + 1);
   }

@@ -22,36 +22,44 @@ class IdReader {
  public:
   // `mapped` is null if the files hold numbers. Numbers are at most `catalogue_limit`, unless that
   // is 0.
-  IdReader(uint64_t catalogue_limit, MappedIds* mapped) : catalogue_limit_(catalogue_limit), mapped_(mapped) {}
+  IdReader(uint64_t catalogue_limit, MappedIds* mapped)
+      : catalogue_limit_(catalogue_limit), mapped_(mapped) {}
 
-  absl::StatusOr<uint64_t> User(const LineReader& reader, const Field& field, std::string_view format) const {
+  absl::StatusOr<uint64_t> User(const LineReader& reader, const Field& field,
+                                std::string_view format) const {
     if (mapped_ == nullptr) return reader.ParseId(field, "user", format);
     if (!IsUtf8(field.text)) return reader.Unexpected(format, field);
     return mapped_->users.Add(field.text);
   }
 
-  absl::StatusOr<uint64_t> Item(const LineReader& reader, const Field& field, std::string_view format) const {
+  absl::StatusOr<uint64_t> Item(const LineReader& reader, const Field& field,
+                                std::string_view format) const {
     return mapped_ == nullptr ? Numbered(reader, field, format) : Mapped(reader, field, format);
   }
 
  private:
-  absl::StatusOr<uint64_t> Numbered(const LineReader& reader, const Field& field, std::string_view format) const {
+  absl::StatusOr<uint64_t> Numbered(const LineReader& reader, const Field& field,
+                                    std::string_view format) const {
     ASSIGN_OR_RETURN(const uint64_t item, reader.ParseId(field, "item", format));
     if (item == 0) {
-      return reader.Error(absl::StrCat("item id 0 is reserved for padding (column ", field.column, ")"));
+      return reader.Error(
+          absl::StrCat("item id 0 is reserved for padding (column ", field.column, ")"));
     }
     if (catalogue_limit_ != 0 && item > catalogue_limit_) {
-      return reader.Error(absl::StrCat("item id ", item, " is above the catalogue's largest id ", catalogue_limit_, " (column ",
-                                       field.column, ")"));
+      return reader.Error(absl::StrCat("item id ", item, " is above the catalogue's largest id ",
+                                       catalogue_limit_, " (column ", field.column, ")"));
     }
     return item;
   }
 
-  absl::StatusOr<uint64_t> Mapped(const LineReader& reader, const Field& field, std::string_view format) const {
+  absl::StatusOr<uint64_t> Mapped(const LineReader& reader, const Field& field,
+                                  std::string_view format) const {
     if (!IsUtf8(field.text)) return reader.Unexpected(format, field);
-    const uint64_t item = mapped_->closed ? mapped_->items.Find(field.text) : mapped_->items.Add(field.text);
+    const uint64_t item =
+        mapped_->closed ? mapped_->items.Find(field.text) : mapped_->items.Add(field.text);
     if (item != 0) return item;
-    return reader.Error(absl::StrCat("item id ", Printable(field.text), " is not in the catalogue (column ", field.column, ")"));
+    return reader.Error(absl::StrCat("item id ", Printable(field.text),
+                                     " is not in the catalogue (column ", field.column, ")"));
   }
 
   const uint64_t catalogue_limit_;
@@ -65,12 +73,16 @@ struct SequenceRows {
 };
 
 // Checks a line whose fields are `user item item ...`.
-using RowCheck = absl::FunctionRef<absl::Status(const LineReader& reader, uint64_t user, absl::Span<const uint64_t> items)>;
+using RowCheck = absl::FunctionRef<absl::Status(const LineReader& reader, uint64_t user,
+                                                absl::Span<const uint64_t> items)>;
 
-absl::Status NoCheck(const LineReader&, uint64_t, absl::Span<const uint64_t>) { return absl::OkStatus(); }
+absl::Status NoCheck(const LineReader&, uint64_t, absl::Span<const uint64_t>) {
+  return absl::OkStatus();
+}
 
 // Reads the lines of the SEQUENCES format, which fixed negatives share.
-absl::StatusOr<SequenceRows> ReadRows(const std::string& path, const IdReader& ids, RowCheck check) {
+absl::StatusOr<SequenceRows> ReadRows(const std::string& path, const IdReader& ids,
+                                      RowCheck check) {
   ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
   LineReader reader(path, content);
   SequenceRows rows;
@@ -83,7 +95,9 @@ absl::StatusOr<SequenceRows> ReadRows(const std::string& path, const IdReader& i
     ASSIGN_OR_RETURN(const uint64_t user, ids.User(reader, fields[0], kSequenceFormat));
     if (fields.size() < 2) return reader.UnexpectedEnd(kSequenceFormat);
     const auto [first, is_new] = line_of_user.try_emplace(user, reader.line_number());
-    if (!is_new) return reader.Error(absl::StrCat("user ", Printable(fields[0].text), " already has line ", first->second));
+    if (!is_new)
+      return reader.Error(
+          absl::StrCat("user ", Printable(fields[0].text), " already has line ", first->second));
     for (size_t i = 1; i < fields.size(); ++i) {
       ASSIGN_OR_RETURN(const uint64_t item, ids.Item(reader, fields[i], kSequenceFormat));
       rows.items.values.push_back(item);
@@ -92,14 +106,16 @@ absl::StatusOr<SequenceRows> ReadRows(const std::string& path, const IdReader& i
     rows.users.push_back(user);
     RETURN_IF_ERROR(check(reader, user, rows.items.row(rows.items.size() - 1)));
   }
-  if (rows.users.empty()) return absl::DataLossError(absl::StrCat(Printable(path), ": the file has only blank lines"));
+  if (rows.users.empty())
+    return absl::DataLossError(absl::StrCat(Printable(path), ": the file has only blank lines"));
   return rows;
 }
 
 // The largest id of the catalogue.
 uint64_t CatalogueOf(const Jagged& items, uint64_t catalogue_limit, const MappedIds* ids) {
   if (ids != nullptr) return ids->items.size();
-  return catalogue_limit != 0 ? catalogue_limit : *std::max_element(items.values.begin(), items.values.end());
+  return catalogue_limit != 0 ? catalogue_limit
+                              : *std::max_element(items.values.begin(), items.values.end());
 }
 
 struct Pair {
@@ -121,7 +137,8 @@ Jagged GroupByUser(absl::Span<const Pair> pairs, int64_t num_users) {
 
 // Refuses negatives that would count twice in a user's ranks, or against the user. `history` is
 // empty for a user outside the log.
-absl::Status CheckNegatives(const LineReader& reader, absl::Span<const uint64_t> negatives, absl::Span<const uint64_t> history) {
+absl::Status CheckNegatives(const LineReader& reader, absl::Span<const uint64_t> negatives,
+                            absl::Span<const uint64_t> history) {
   const std::string user = Printable(reader.fields()[0].text);
   absl::flat_hash_map<uint64_t, int64_t> column_of_item;
   for (size_t i = 0; i < negatives.size(); ++i) {
@@ -129,12 +146,15 @@ absl::Status CheckNegatives(const LineReader& reader, absl::Span<const uint64_t>
     const int64_t column = reader.fields()[i + 1].column;
     const std::string id = Printable(reader.fields()[i + 1].text);
     const auto [first, is_new] = column_of_item.try_emplace(item, column);
-    if (!is_new) return reader.Error(absl::StrCat("item id ", id, " comes twice (columns ", first->second, " and ", column, ")"));
+    if (!is_new)
+      return reader.Error(absl::StrCat("item id ", id, " comes twice (columns ", first->second,
+                                       " and ", column, ")"));
     if (history.size() < kMinEvaluationItems) continue;
     const bool tested = item == history.back();
     if (!tested && item != history[history.size() - 2]) continue;
-    return reader.Error(absl::StrCat("item id ", id, " (column ", column, ") is what user ", user, " is ",
-                                     tested ? "tested" : "validated", " on; negatives are other items"));
+    return reader.Error(absl::StrCat("item id ", id, " (column ", column, ") is what user ", user,
+                                     " is ", tested ? "tested" : "validated",
+                                     " on; negatives are other items"));
   }
   return absl::OkStatus();
 }
@@ -153,13 +173,15 @@ UserCounts CountUsers(const Interactions& interactions) {
   return counts;
 }
 
-absl::StatusOr<Interactions> ReadSequences(const std::string& path, uint64_t catalogue_limit, MappedIds* ids) {
+absl::StatusOr<Interactions> ReadSequences(const std::string& path, uint64_t catalogue_limit,
+                                           MappedIds* ids) {
   ASSIGN_OR_RETURN(SequenceRows rows, ReadRows(path, IdReader(catalogue_limit, ids), NoCheck));
   const uint64_t num_items = CatalogueOf(rows.items, catalogue_limit, ids);
   return Interactions{std::move(rows.users), std::move(rows.items), num_items, rows.source};
 }
 
-absl::StatusOr<Interactions> ReadPairs(const std::string& path, uint64_t catalogue_limit, MappedIds* ids) {
+absl::StatusOr<Interactions> ReadPairs(const std::string& path, uint64_t catalogue_limit,
+                                       MappedIds* ids) {
   const IdReader numbers(catalogue_limit, ids);
   ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
   LineReader reader(path, content);
@@ -175,34 +197,44 @@ absl::StatusOr<Interactions> ReadPairs(const std::string& path, uint64_t catalog
     if (fields.size() < 2) return reader.UnexpectedEnd(kPairFormat);
     ASSIGN_OR_RETURN(const uint64_t item, numbers.Item(reader, fields[1], kPairFormat));
     if (fields.size() > 2) return reader.Unexpected(kPairFormat, fields[2]);
-    const auto [place, is_new] = index_of_user.try_emplace(user, static_cast<int64_t>(result.users.size()));
+    const auto [place, is_new] =
+        index_of_user.try_emplace(user, static_cast<int64_t>(result.users.size()));
     if (is_new) result.users.push_back(user);
     pairs.push_back({place->second, item});
   }
-  if (pairs.empty()) return absl::DataLossError(absl::StrCat(Printable(path), ": the file has only blank lines"));
+  if (pairs.empty())
+    return absl::DataLossError(absl::StrCat(Printable(path), ": the file has only blank lines"));
   result.items = GroupByUser(pairs, static_cast<int64_t>(result.users.size()));
   result.num_items = CatalogueOf(result.items, catalogue_limit, ids);
   return result;
 }
 
-absl::StatusOr<Negatives> ReadNegatives(const std::string& path, const Interactions& interactions, MappedIds* ids) {
+absl::StatusOr<Negatives> ReadNegatives(const std::string& path, const Interactions& interactions,
+                                        MappedIds* ids) {
   absl::flat_hash_map<uint64_t, int64_t> index_of_user;
-  for (size_t i = 0; i < interactions.users.size(); ++i) index_of_user[interactions.users[i]] = static_cast<int64_t>(i);
-  const auto check = [&](const LineReader& reader, uint64_t user, absl::Span<const uint64_t> items) {
+  for (size_t i = 0; i < interactions.users.size(); ++i)
+    index_of_user[interactions.users[i]] = static_cast<int64_t>(i);
+  const auto check = [&](const LineReader& reader, uint64_t user,
+                         absl::Span<const uint64_t> items) {
     const auto index = index_of_user.find(user);
     const bool known = index != index_of_user.end();
-    return CheckNegatives(reader, items, known ? interactions.items.row(index->second) : absl::Span<const uint64_t>());
+    return CheckNegatives(
+        reader, items,
+        known ? interactions.items.row(index->second) : absl::Span<const uint64_t>());
   };
-  ASSIGN_OR_RETURN(const SequenceRows rows, ReadRows(path, IdReader(interactions.num_items, ids), check));
+  ASSIGN_OR_RETURN(const SequenceRows rows,
+                   ReadRows(path, IdReader(interactions.num_items, ids), check));
   absl::flat_hash_map<uint64_t, int64_t> row_of_user;
-  for (size_t i = 0; i < rows.users.size(); ++i) row_of_user[rows.users[i]] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < rows.users.size(); ++i)
+    row_of_user[rows.users[i]] = static_cast<int64_t>(i);
   Negatives negatives;
   negatives.source = rows.source;
   for (const uint64_t user : interactions.users) {
     const auto row = row_of_user.find(user);
     if (row == row_of_user.end()) {
       const std::string id = ids != nullptr ? ids->users.IdOf(user) : absl::StrCat(user);
-      return absl::DataLossError(absl::StrCat(Printable(path), ": no line for user ", Printable(id), " of the interaction log"));
+      return absl::DataLossError(absl::StrCat(Printable(path), ": no line for user ", Printable(id),
+                                              " of the interaction log"));
     }
     negatives.lists.Append(rows.items.row(row->second));
   }

@@ -55,16 +55,19 @@ struct MappedIds {
 
 // `catalogue_limit` is the largest allowed id; 0: no limit. With `ids` there is no limit, and new
 // ids are added to `ids`. Users keep the order of their lines; a second line of a user is an error.
-absl::StatusOr<Interactions> ReadSequences(const std::string& path, uint64_t catalogue_limit, MappedIds* ids = nullptr);
+absl::StatusOr<Interactions> ReadSequences(const std::string& path, uint64_t catalogue_limit,
+                                           MappedIds* ids = nullptr);
 
 // Users are ordered by their first line; the lines of one user need not be adjacent.
-absl::StatusOr<Interactions> ReadPairs(const std::string& path, uint64_t catalogue_limit, MappedIds* ids = nullptr);
+absl::StatusOr<Interactions> ReadPairs(const std::string& path, uint64_t catalogue_limit,
+                                       MappedIds* ids = nullptr);
 
 // Reads fixed negatives (`user item item ...`). Every user must have a line. Lines of users outside
 // the log are checked and dropped. Errors: an id above interactions.num_items; an id twice in one
 // line; an id that is the user's own validation or test target, because the target would compete
 // with itself. With `ids` (those of the log), an item outside the log is added to the catalogue,
 // unless the catalogue is closed.
-absl::StatusOr<Negatives> ReadNegatives(const std::string& path, const Interactions& interactions, MappedIds* ids = nullptr);
+absl::StatusOr<Negatives> ReadNegatives(const std::string& path, const Interactions& interactions,
+                                        MappedIds* ids = nullptr);
 
 }  // namespace tandem::data

@@ -23,7 +23,8 @@ TiedRank TiedRankAmong(float target_score, absl::Span<const float> other_scores)
   return rank;
 }
 
-TiedRank TiedRankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen) {
+TiedRank TiedRankOf(absl::Span<const float> scores, uint64_t target,
+                    absl::Span<const uint64_t> seen) {
   TANDEM_CHECK_GT(target, uint64_t{0});
   TANDEM_CHECK_LT(target, scores.size());
   const float target_score = scores[target];
@@ -47,7 +48,8 @@ double RankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const 
   return TiedRankOf(scores, target, seen).Half();
 }
 
-std::vector<uint64_t> TopIds(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen, int count) {
+std::vector<uint64_t> TopIds(absl::Span<const float> scores, uint64_t target,
+                             absl::Span<const uint64_t> seen, int count) {
   TANDEM_CHECK_GT(count, 0);
   std::vector<bool> excluded(scores.size(), false);
   if (!excluded.empty()) excluded[0] = true;
@@ -91,7 +93,8 @@ void AddRank(double rank, double weight, RankingMetrics& sum) {
 
 RankingMetrics Mean(RankingMetrics sum, size_t num_users) {
   const double n = static_cast<double>(std::max<size_t>(num_users, 1));
-  for (double* metric : {&sum.hr1, &sum.hr5, &sum.hr10, &sum.hr20, &sum.ndcg5, &sum.ndcg10, &sum.ndcg20, &sum.mrr}) {
+  for (double* metric :
+       {&sum.hr1, &sum.hr5, &sum.hr10, &sum.hr20, &sum.ndcg5, &sum.ndcg10, &sum.ndcg20, &sum.mrr}) {
     *metric /= n;
   }
   return sum;

@@ -17,20 +17,24 @@ struct TiedRank {
   int64_t higher = 0;
   int64_t ties = 0;  // candidates with the same score, without the target
 
-  double Half() const { return 1.0 + static_cast<double>(higher) + 0.5 * static_cast<double>(ties); }
+  double Half() const {
+    return 1.0 + static_cast<double>(higher) + 0.5 * static_cast<double>(ties);
+  }
 };
 
 // Full ranking: scores[i] is the score of id i. scores[0] (padding) and the ids in `seen` are not
 // candidates. `seen` may repeat ids and hold ids beyond the scores. `seen` may hold the target,
 // which is ranked anyway.
 // REQUIRES: 0 < target < size.
-TiedRank TiedRankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen);
+TiedRank TiedRankOf(absl::Span<const float> scores, uint64_t target,
+                    absl::Span<const uint64_t> seen);
 double RankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen);
 
 // The `count` best candidates of a full ranking, best first, equal scores by ascending id. Fewer if
 // there are fewer candidates.
 // REQUIRES: count > 0.
-std::vector<uint64_t> TopIds(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen, int count);
+std::vector<uint64_t> TopIds(absl::Span<const float> scores, uint64_t target,
+                             absl::Span<const uint64_t> seen, int count);
 
 // Ranking among given candidates, such as fixed negatives.
 TiedRank TiedRankAmong(float target_score, absl::Span<const float> other_scores);

@@ -65,17 +65,19 @@ std::vector<int64_t> SequenceSampler::BatchUsers(int64_t epoch, int64_t batch_in
     const RandomKey key{options_.seed, StableHash("shuffle")};
     // Fisher and Yates, in Durstenfeld's form.
     for (uint64_t i = shuffle.users.size(); i > 1; --i) {
-      std::swap(shuffle.users[i - 1], shuffle.users[RandomBelow(key, static_cast<uint64_t>(epoch), i, i)]);
+      std::swap(shuffle.users[i - 1],
+                shuffle.users[RandomBelow(key, static_cast<uint64_t>(epoch), i, i)]);
     }
     shuffle.epoch = epoch;
   }
   return {shuffle.users.begin() + begin, shuffle.users.begin() + end};
 }
 
-SequenceBatch SequenceSampler::TrainBatch(int64_t epoch, int64_t batch_in_epoch, int replica, int num_replicas,
-                                          int part, int num_parts) const {
+SequenceBatch SequenceSampler::TrainBatch(int64_t epoch, int64_t batch_in_epoch, int replica,
+                                          int num_replicas, int part, int num_parts) const {
   TANDEM_CHECK_GE(epoch, 0);
-  TANDEM_CHECK(0 <= batch_in_epoch && batch_in_epoch < steps_per_epoch()) << " batch " << batch_in_epoch;
+  TANDEM_CHECK(0 <= batch_in_epoch && batch_in_epoch < steps_per_epoch())
+      << " batch " << batch_in_epoch;
   const std::vector<int64_t> users = BatchUsers(epoch, batch_in_epoch);
   SequenceBatch batch;
   batch.global_samples = static_cast<int64_t>(users.size());
@@ -91,14 +93,14 @@ SequenceBatch SequenceSampler::TrainBatch(int64_t epoch, int64_t batch_in_epoch,
   return batch;
 }
 
-void SequenceSampler::AppendSample(int64_t global_sample, int64_t user, absl::Span<const uint64_t> inputs,
-                                   SequenceBatch& batch) const {
+void SequenceSampler::AppendSample(int64_t global_sample, int64_t user,
+                                   absl::Span<const uint64_t> inputs, SequenceBatch& batch) const {
   const absl::Span<const uint64_t> kept = Tail(inputs, static_cast<size_t>(options_.max_length));
   batch.users.push_back(user);
   batch.inputs.insert(batch.inputs.end(), kept.begin(), kept.end());
   batch.offsets.push_back(batch.num_tokens());
-  for (int64_t position = options_.max_length - static_cast<int64_t>(kept.size()); position < options_.max_length;
-       ++position) {
+  for (int64_t position = options_.max_length - static_cast<int64_t>(kept.size());
+       position < options_.max_length; ++position) {
     batch.positions.push_back(position);
     batch.row_index.push_back(global_sample * options_.max_length + position);
   }
@@ -109,16 +111,19 @@ void SequenceSampler::AppendTargets(int64_t epoch, int64_t user, SequenceBatch& 
   const int64_t end = static_cast<int64_t>(items.size()) - 2;
   for (int64_t place = end - NumTrainTargets(user); place < end; ++place) {
     batch.targets.push_back(items[place]);
-    if (options_.sample_negatives) batch.negatives.push_back(Negative(epoch, user, place, items[place]));
+    if (options_.sample_negatives)
+      batch.negatives.push_back(Negative(epoch, user, place, items[place]));
   }
 }
 
-uint64_t SequenceSampler::Negative(int64_t epoch, int64_t user, int64_t place, uint64_t target) const {
+uint64_t SequenceSampler::Negative(int64_t epoch, int64_t user, int64_t place,
+                                   uint64_t target) const {
   const RandomKey key{options_.seed, StableHash("negatives")};
   const uint64_t step = static_cast<uint64_t>(epoch), num_items = interactions_->num_items;
   // The target's place in the whole log stands for (user, place), so each has its own run of
   // element numbers.
-  const uint64_t first = static_cast<uint64_t>(interactions_->items.offsets[user] + place) * kAttemptStride;
+  const uint64_t first =
+      static_cast<uint64_t>(interactions_->items.offsets[user] + place) * kAttemptStride;
   const absl::Span<const uint64_t> seen = seen_.row(user);
   const uint64_t attempts = seen.size() < num_items ? kMaxAttempts : 0;
   for (uint64_t attempt = 0; attempt < attempts; ++attempt) {
@@ -142,7 +147,8 @@ uint64_t SequenceSampler::EvalTarget(Split split, int64_t user) const {
 }
 
 SequenceBatch SequenceSampler::EvalBatch(Split split, int64_t begin, int64_t end) const {
-  TANDEM_CHECK(0 <= begin && begin <= end && end <= num_eval_users()) << " " << begin << ".." << end;
+  TANDEM_CHECK(0 <= begin && begin <= end && end <= num_eval_users())
+      << " " << begin << ".." << end;
   SequenceBatch batch;
   batch.first_sample = begin;
   batch.global_samples = batch.global_targets = end - begin;
@@ -156,7 +162,8 @@ std::vector<uint64_t> SequenceSampler::SharedNegatives(int64_t step, int count) 
   const RandomKey key{options_.seed, StableHash("shared negatives")};
   std::vector<uint64_t> ids(count);
   for (int i = 0; i < count; ++i) {
-    ids[i] = 1 + RandomBelow(key, static_cast<uint64_t>(step), static_cast<uint64_t>(i), interactions_->num_items);
+    ids[i] = 1 + RandomBelow(key, static_cast<uint64_t>(step), static_cast<uint64_t>(i),
+                             interactions_->num_items);
   }
   return ids;
 }

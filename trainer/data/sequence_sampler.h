@@ -22,14 +22,14 @@ namespace tandem::data {
 // "Global" numbers refer to the whole batch over all replicas and parts, so they do not depend on
 // the cut.
 struct SequenceBatch {
-  int64_t first_sample = 0;          // global number of local sample 0
-  std::vector<int64_t> users;        // [B] user index
-  std::vector<int64_t> offsets{0};   // [B + 1]
-  std::vector<uint64_t> inputs;      // [T] item ids
-  std::vector<uint64_t> targets;     // [T] item ids; training only
-  std::vector<uint64_t> negatives;   // [T] item ids; training with sample_negatives only
-  std::vector<int64_t> positions;    // [T] 0..max_length-1; the last item always has max_length-1
-  std::vector<int64_t> row_index;    // [T] global sample number * max_length + position
+  int64_t first_sample = 0;         // global number of local sample 0
+  std::vector<int64_t> users;       // [B] user index
+  std::vector<int64_t> offsets{0};  // [B + 1]
+  std::vector<uint64_t> inputs;     // [T] item ids
+  std::vector<uint64_t> targets;    // [T] item ids; training only
+  std::vector<uint64_t> negatives;  // [T] item ids; training with sample_negatives only
+  std::vector<int64_t> positions;   // [T] 0..max_length-1; the last item always has max_length-1
+  std::vector<int64_t> row_index;   // [T] global sample number * max_length + position
   int64_t global_samples = 0;
   int64_t global_targets = 0;
 
@@ -58,8 +58,8 @@ class SequenceSampler {
   int64_t num_train_users() const { return static_cast<int64_t>(train_users_.size()); }
 
   // The share of the global batch that batch_share.h cuts. An empty share is an empty batch.
-  SequenceBatch TrainBatch(int64_t epoch, int64_t batch_in_epoch, int replica, int num_replicas, int part = 0,
-                           int num_parts = 1) const;
+  SequenceBatch TrainBatch(int64_t epoch, int64_t batch_in_epoch, int replica, int num_replicas,
+                           int part = 0, int num_parts = 1) const;
 
   // Evaluated users are numbered 0..num_eval_users()-1 in the log's order. EvalUser returns the
   // user index of such a number. The other methods take a user index, as in SequenceBatch::users.
@@ -85,7 +85,8 @@ class SequenceSampler {
 
   std::vector<int64_t> BatchUsers(int64_t epoch, int64_t batch_in_epoch) const;
   int64_t NumTrainTargets(int64_t user) const;
-  void AppendSample(int64_t global_sample, int64_t user, absl::Span<const uint64_t> inputs, SequenceBatch& batch) const;
+  void AppendSample(int64_t global_sample, int64_t user, absl::Span<const uint64_t> inputs,
+                    SequenceBatch& batch) const;
   void AppendTargets(int64_t epoch, int64_t user, SequenceBatch& batch) const;
   uint64_t Negative(int64_t epoch, int64_t user, int64_t place, uint64_t target) const;
 

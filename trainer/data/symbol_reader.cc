@@ -9,7 +9,8 @@ namespace {
 std::string Hex(std::string_view bytes) {
   std::string hex;
   for (const char byte : bytes) {
-    absl::StrAppend(&hex, hex.empty() ? "0x" : " 0x", absl::Hex(static_cast<unsigned char>(byte), absl::kZeroPad2));
+    absl::StrAppend(&hex, hex.empty() ? "0x" : " 0x",
+                    absl::Hex(static_cast<unsigned char>(byte), absl::kZeroPad2));
   }
   return hex;
 }
@@ -24,7 +25,8 @@ std::optional<char32_t> SymbolReader::Next() {
   if (at_ == text_.size() || !fault_.empty()) return std::nullopt;
   const Utf8Symbol next = DecodeUtf8(text_.substr(at_));
   if (next.fault != nullptr) {
-    fault_ = absl::StrCat("invalid UTF-8 at byte offset ", at_, ": ", next.fault, " (", Hex(text_.substr(at_, 4)), ")");
+    fault_ = absl::StrCat("invalid UTF-8 at byte offset ", at_, ": ", next.fault, " (",
+                          Hex(text_.substr(at_, 4)), ")");
     return std::nullopt;
   }
   at_ += next.num_bytes;

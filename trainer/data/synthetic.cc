@@ -20,7 +20,8 @@ namespace {
 // numbered 0, 1, 2, ...
 class Draws {
  public:
-  Draws(uint64_t seed, std::string_view name, uint64_t step) : key_{seed, StableHash(name)}, step_(step) {}
+  Draws(uint64_t seed, std::string_view name, uint64_t step)
+      : key_{seed, StableHash(name)}, step_(step) {}
 
   uint64_t Below(uint64_t n) { return RandomBelow(key_, step_, next_++, n); }
   double Unit() { return static_cast<double>(Below(uint64_t{1} << 53)) * 0x1p-53; }  // [0, 1)
@@ -103,7 +104,8 @@ class Planted {
   // Leaves out components whose lag the history does not reach, and spreads their share over the
   // others.
   uint64_t DrawMixture(absl::Span<const uint64_t> history, Draws& draws) const {
-    const double lag1 = history.empty() ? 0.0 : options_.lag1, lag2 = history.size() < 2 ? 0.0 : options_.lag2;
+    const double lag1 = history.empty() ? 0.0 : options_.lag1,
+                 lag2 = history.size() < 2 ? 0.0 : options_.lag2;
     const double u = draws.Unit() * (lag1 + lag2 + options_.popularity);
     if (u < lag1) return DrawSuccessor(lag1_.row(history.back() - 1), draws);
     if (u < lag1 + lag2) return DrawSuccessor(lag2_.row(history[history.size() - 2] - 1), draws);
@@ -124,8 +126,8 @@ class Planted {
     return static_cast<uint64_t>(place - cumulative.begin());
   }
 
-  void AddSuccessors(absl::Span<const uint64_t> history, size_t lag, const Jagged& table, double share,
-                     std::vector<double>& p) const {
+  void AddSuccessors(absl::Span<const uint64_t> history, size_t lag, const Jagged& table,
+                     double share, std::vector<double>& p) const {
     if (history.size() < lag) return;
     const absl::Span<const uint64_t> row = table.row(history[history.size() - lag] - 1);
     for (size_t k = 0; k < row.size(); ++k) p[row[k]] += share * weights_[k];
@@ -166,7 +168,8 @@ SyntheticLog Generate(const SyntheticOptions& options) {
   result.log.num_items = static_cast<uint64_t>(options.items);
   for (uint64_t user = 1; user <= static_cast<uint64_t>(options.users); ++user) {
     Draws draws(options.seed, "synthetic user", user);
-    const uint64_t length = options.min_length + draws.Below(options.max_length - options.min_length + 1);
+    const uint64_t length =
+        options.min_length + draws.Below(options.max_length - options.min_length + 1);
     std::vector<uint64_t> history;
     while (history.size() + 1 < length) history.push_back(planted.DrawNext(history, draws));
     const std::vector<double> p = planted.Conditional(history);
@@ -181,7 +184,9 @@ SyntheticLog Generate(const SyntheticOptions& options) {
 }
 
 absl::Status WriteSequences(const Interactions& log, const std::string& path) {
-  const auto failed = [&] { return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be written")); };
+  const auto failed = [&] {
+    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be written"));
+  };
   std::string text;
   for (int64_t i = 0; i < log.items.size(); ++i) {
     absl::StrAppend(&text, log.users[i]);

@@ -20,7 +20,8 @@ absl::StatusOr<int64_t> CountSymbols(const std::string& path, std::string_view c
   int64_t count = 0;
   while (reader.Next()) ++count;
   if (!reader.fault().empty()) {
-    return absl::DataLossError(absl::StrCat(Printable(path), ":", reader.line(), ": ", reader.fault()));
+    return absl::DataLossError(
+        absl::StrCat(Printable(path), ":", reader.line(), ": ", reader.fault()));
   }
   return count;
 }
@@ -34,7 +35,8 @@ Vocabulary VocabularyOf(std::string_view content, int64_t num_symbols) {
   return Vocabulary(std::move(sorted));
 }
 
-absl::Status CheckLength(const std::string& path, std::string_view part, size_t length, int64_t max_length) {
+absl::Status CheckLength(const std::string& path, std::string_view part, size_t length,
+                         int64_t max_length) {
   if (static_cast<int64_t>(length) > max_length) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       Printable(path), ": the text is too short: its ", std::string(part), " part has ", length,

@@ -1,13 +1,12 @@
 #include "trainer/data/text_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -26,12 +25,15 @@ absl::Status FileError(const std::string& path, std::string_view message) {
 // Shortens at a character boundary, and escapes.
 std::string Quoted(std::string_view text) {
   size_t shown = std::min<size_t>(text.size(), 40);
-  while (shown > 0 && shown < text.size() && (static_cast<unsigned char>(text[shown]) & 0xC0) == 0x80) --shown;
+  while (shown > 0 && shown < text.size() &&
+         (static_cast<unsigned char>(text[shown]) & 0xC0) == 0x80)
+    --shown;
   return absl::StrCat("`", Printable(text.substr(0, shown)), text.size() > shown ? "..." : "", "`");
 }
 
 bool AllDigits(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 bool IsBlank(char c) { return c == ' ' || c == '\t'; }
@@ -43,7 +45,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   // regular files.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError(absl::StrCat(Printable(path), ": No such file"));
+    if (errno == ENOENT || errno == ENOTDIR)
+      return absl::NotFoundError(absl::StrCat(Printable(path), ": No such file"));
     return FileError(path, std::strerror(errno));
   }
   absl::Cleanup close_file = [file] { close(file); };
@@ -64,10 +67,14 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return content;
 }
 
-FileDigest DigestOf(std::string_view content) { return {content.size(), Crc32c(0, content.data(), content.size())}; }
+FileDigest DigestOf(std::string_view content) {
+  return {content.size(), Crc32c(0, content.data(), content.size())};
+}
 
-LineReader::LineReader(const std::string& path, std::string_view content) : path_(Printable(path)), rest_(content) {
-  if (rest_.substr(0, kByteOrderMark.size()) == kByteOrderMark) rest_.remove_prefix(kByteOrderMark.size());
+LineReader::LineReader(const std::string& path, std::string_view content)
+    : path_(Printable(path)), rest_(content) {
+  if (rest_.substr(0, kByteOrderMark.size()) == kByteOrderMark)
+    rest_.remove_prefix(kByteOrderMark.size());
 }
 
 absl::StatusOr<bool> LineReader::Next() {
@@ -103,21 +110,24 @@ absl::Status LineReader::Error(std::string_view message) const {
 }
 
 absl::Status LineReader::Unexpected(std::string_view format, const Field& found) const {
-  return Error(absl::StrCat("expected `", std::string(format), "`, found ", Quoted(found.text), " at column ",
-                            found.column));
+  return Error(absl::StrCat("expected `", std::string(format), "`, found ", Quoted(found.text),
+                            " at column ", found.column));
 }
 
 absl::Status LineReader::UnexpectedEnd(std::string_view format) const {
   return Error(absl::StrCat("expected `", std::string(format), "`, found the end of the line"));
 }
 
-absl::StatusOr<uint64_t> LineReader::ParseId(const Field& field, std::string_view noun, std::string_view format) const {
+absl::StatusOr<uint64_t> LineReader::ParseId(const Field& field, std::string_view noun,
+                                             std::string_view format) const {
   uint64_t id = 0;
   const std::string_view text = field.text;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), id);
   if (error == std::errc() && stop == text.data() + text.size()) return id;
-  const std::string named = absl::StrCat(std::string(noun), " id ", std::string(text.substr(0, 40)));
-  if (AllDigits(text)) return Error(absl::StrCat(named, " does not fit in 64 bits (column ", field.column, ")"));
+  const std::string named =
+      absl::StrCat(std::string(noun), " id ", std::string(text.substr(0, 40)));
+  if (AllDigits(text))
+    return Error(absl::StrCat(named, " does not fit in 64 bits (column ", field.column, ")"));
   if (text[0] == '-' && AllDigits(text.substr(1))) {
     return Error(absl::StrCat(named, " is negative (column ", field.column, ")"));
   }

@@ -52,7 +52,8 @@ class LineReader {
 
   // Parses a decimal id. Errors about its sign and size name it `noun`; all other errors show
   // `format`.
-  absl::StatusOr<uint64_t> ParseId(const Field& field, std::string_view noun, std::string_view format) const;
+  absl::StatusOr<uint64_t> ParseId(const Field& field, std::string_view noun,
+                                   std::string_view format) const;
 
  private:
   void CutFields(std::string_view line);

@@ -15,7 +15,8 @@ absl::StatusOr<Vocabulary> Vocabulary::FromSymbols(std::string_view symbols) {
   for (size_t at = 0; at < symbols.size();) {
     const Utf8Symbol next = DecodeUtf8(symbols.substr(at));
     if (next.fault != nullptr) {
-      return absl::DataLossError(absl::StrCat("vocabulary: invalid UTF-8 at byte offset ", at, ": ", next.fault));
+      return absl::DataLossError(
+          absl::StrCat("vocabulary: invalid UTF-8 at byte offset ", at, ": ", next.fault));
     }
     decoded += next.symbol;
     at += next.num_bytes;
@@ -24,7 +25,8 @@ absl::StatusOr<Vocabulary> Vocabulary::FromSymbols(std::string_view symbols) {
   std::u32string sorted = decoded;
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
-    return absl::DataLossError(absl::StrCat("vocabulary: code point ", static_cast<uint32_t>(*twice), " occurs twice"));
+    return absl::DataLossError(
+        absl::StrCat("vocabulary: code point ", static_cast<uint32_t>(*twice), " occurs twice"));
   }
   return Vocabulary(std::move(decoded));
 }

@@ -18,7 +18,8 @@ int64_t WindowSampler::steps_per_epoch() const {
   return (static_cast<int64_t>(text_->train.size()) + step - 1) / step;
 }
 
-WindowBatch WindowSampler::TrainBatch(int64_t step, int replica, int num_replicas, int part, int num_parts) const {
+WindowBatch WindowSampler::TrainBatch(int64_t step, int replica, int num_replicas, int part,
+                                      int num_parts) const {
   const BatchShare share = ShareOf(options_.batch_size, replica, num_replicas, part, num_parts);
   const RandomKey key{options_.seed, StableHash("windows")};
   // The last window's last target is the last symbol.
@@ -46,12 +47,14 @@ WindowBatch WindowSampler::EvalBatch(int64_t begin, int64_t end) const {
   batch.global_samples = end - begin;
   batch.global_targets = batch.global_samples * options_.max_length;
   for (int64_t window = begin; window < end; ++window) {
-    AppendWindow(window, absl::MakeConstSpan(text_->valid).subspan(window * options_.max_length), batch);
+    AppendWindow(window, absl::MakeConstSpan(text_->valid).subspan(window * options_.max_length),
+                 batch);
   }
   return batch;
 }
 
-void WindowSampler::AppendWindow(int64_t global_sample, absl::Span<const int32_t> symbols, WindowBatch& batch) const {
+void WindowSampler::AppendWindow(int64_t global_sample, absl::Span<const int32_t> symbols,
+                                 WindowBatch& batch) const {
   for (int64_t position = 0; position < options_.max_length; ++position) {
     batch.inputs.push_back(symbols[position]);
     batch.targets.push_back(symbols[position + 1]);

@@ -47,14 +47,16 @@ class WindowSampler {
 
   // The share of the windows of optimizer step `step` that batch_share.h cuts. An empty share is an
   // empty batch.
-  WindowBatch TrainBatch(int64_t step, int replica, int num_replicas, int part = 0, int num_parts = 1) const;
+  WindowBatch TrainBatch(int64_t step, int replica, int num_replicas, int part = 0,
+                         int num_parts = 1) const;
 
   int64_t num_eval_windows() const;
   // Validation windows begin .. end - 1.
   WindowBatch EvalBatch(int64_t begin, int64_t end) const;
 
  private:
-  void AppendWindow(int64_t global_sample, absl::Span<const int32_t> symbols, WindowBatch& batch) const;
+  void AppendWindow(int64_t global_sample, absl::Span<const int32_t> symbols,
+                    WindowBatch& batch) const;
 
   const Text* text_;
   Options options_;

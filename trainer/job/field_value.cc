@@ -1,13 +1,12 @@
 #include "trainer/job/field_value.h"
 
-#include <google/protobuf/descriptor.h>
-#include <google/protobuf/message.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -42,8 +41,8 @@ std::vector<std::string> FieldNames(const Descriptor* type) {
 
 // The path of the field inside `type` whose own name is closest to `name`. The depth is limited,
 // because types may contain themselves.
-std::string NearestInside(const Descriptor* type, const std::string& prefix, std::string_view name, int depth,
-                          int* best_distance) {
+std::string NearestInside(const Descriptor* type, const std::string& prefix, std::string_view name,
+                          int depth, int* best_distance) {
   std::string best;
   for (int i = 0; i < type->field_count() && depth > 0; ++i) {
     const FieldDescriptor* field = type->field(i);
@@ -53,7 +52,8 @@ std::string NearestInside(const Descriptor* type, const std::string& prefix, std
       *best_distance = distance;
     }
     if (field->message_type() == nullptr || field->is_repeated()) continue;
-    const std::string inner = NearestInside(field->message_type(), path + ".", name, depth - 1, best_distance);
+    const std::string inner =
+        NearestInside(field->message_type(), path + ".", name, depth - 1, best_distance);
     if (!inner.empty()) best = inner;
   }
   return best;
@@ -72,7 +72,8 @@ bool HasLeadingZero(std::string_view text) {
 
 // Parses decimal or 0x...; returns nothing unless it is a whole number of at most `high`.
 std::optional<uint64_t> ParseMagnitude(std::string_view digits, uint64_t high) {
-  if (digits.empty() || !absl::ascii_isdigit(digits[0]) || HasLeadingZero(digits)) return std::nullopt;
+  if (digits.empty() || !absl::ascii_isdigit(digits[0]) || HasLeadingZero(digits))
+    return std::nullopt;
   const std::string text(digits);
   char* end = nullptr;
   errno = 0;
@@ -83,15 +84,16 @@ std::optional<uint64_t> ParseMagnitude(std::string_view digits, uint64_t high) {
 
 std::optional<int64_t> ParseSigned(std::string_view text, int64_t high) {
   const bool negative = !text.empty() && text[0] == '-';
-  const std::optional<uint64_t> magnitude =
-      ParseMagnitude(text.substr(negative ? 1 : 0), static_cast<uint64_t>(high) + (negative ? 1 : 0));
+  const std::optional<uint64_t> magnitude = ParseMagnitude(
+      text.substr(negative ? 1 : 0), static_cast<uint64_t>(high) + (negative ? 1 : 0));
   if (!magnitude.has_value()) return std::nullopt;
   return static_cast<int64_t>(negative ? 0 - *magnitude : *magnitude);
 }
 
 std::optional<double> ParseReal(const std::string& text, double high) {
   double number = 0;
-  if (HasLeadingZero(text) || !absl::SimpleAtod(text, &number) || !(std::fabs(number) <= high)) return std::nullopt;
+  if (HasLeadingZero(text) || !absl::SimpleAtod(text, &number) || !(std::fabs(number) <= high))
+    return std::nullopt;
   return number;
 }
 
@@ -113,7 +115,8 @@ std::vector<std::string> EnumNames(const EnumDescriptor* type) {
   return names;
 }
 
-std::string UnknownEnumValue(const std::string& path, const EnumDescriptor* type, const WrittenValue& value) {
+std::string UnknownEnumValue(const std::string& path, const EnumDescriptor* type,
+                             const WrittenValue& value) {
   const std::vector<std::string> names = EnumNames(type);
   const std::string nearest = Nearest(value.text, names);
   return absl::StrCat(path, " takes one of ", absl::StrJoin(names, ", "), "; ", Found(value),
@@ -125,26 +128,28 @@ bool Store(Message* message, const FieldDescriptor* field, const std::optional<V
            void (Reflection::*set)(Message*, const FieldDescriptor*, T) const,
            void (Reflection::*add)(Message*, const FieldDescriptor*, T) const) {
   if (!value.has_value()) return false;
-  (message->GetReflection()->*(field->is_repeated() ? add : set))(message, field, static_cast<T>(*value));
+  (message->GetReflection()->*(field->is_repeated() ? add : set))(message, field,
+                                                                  static_cast<T>(*value));
   return true;
 }
 
 bool StoreUnquoted(const FieldDescriptor* field, const std::string& text, Message* message) {
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
-      return Store(message, field, ParseSigned(text, std::numeric_limits<int32_t>::max()), &Reflection::SetInt32,
-                   &Reflection::AddInt32);
+      return Store(message, field, ParseSigned(text, std::numeric_limits<int32_t>::max()),
+                   &Reflection::SetInt32, &Reflection::AddInt32);
     case FieldDescriptor::CPPTYPE_INT64:
-      return Store(message, field, ParseSigned(text, std::numeric_limits<int64_t>::max()), &Reflection::SetInt64,
-                   &Reflection::AddInt64);
+      return Store(message, field, ParseSigned(text, std::numeric_limits<int64_t>::max()),
+                   &Reflection::SetInt64, &Reflection::AddInt64);
     case FieldDescriptor::CPPTYPE_UINT32:
-      return Store(message, field, ParseMagnitude(text, std::numeric_limits<uint32_t>::max()), &Reflection::SetUInt32,
-                   &Reflection::AddUInt32);
+      return Store(message, field, ParseMagnitude(text, std::numeric_limits<uint32_t>::max()),
+                   &Reflection::SetUInt32, &Reflection::AddUInt32);
     case FieldDescriptor::CPPTYPE_UINT64:
-      return Store(message, field, ParseMagnitude(text, std::numeric_limits<uint64_t>::max()), &Reflection::SetUInt64,
-                   &Reflection::AddUInt64);
+      return Store(message, field, ParseMagnitude(text, std::numeric_limits<uint64_t>::max()),
+                   &Reflection::SetUInt64, &Reflection::AddUInt64);
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return Store(message, field, ParseReal(text, kMostReal), &Reflection::SetFloat, &Reflection::AddFloat);
+      return Store(message, field, ParseReal(text, kMostReal), &Reflection::SetFloat,
+                   &Reflection::AddFloat);
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return Store(message, field, ParseReal(text, kMostReal), &Reflection::SetDouble,
                    &Reflection::AddDouble);
@@ -181,8 +186,8 @@ std::string TakesWhat(const FieldDescriptor* field) {
   return "";
 }
 
-std::string AssignScalar(const std::string& path, const FieldDescriptor* field, const WrittenValue& value,
-                         Message* message) {
+std::string AssignScalar(const std::string& path, const FieldDescriptor* field,
+                         const WrittenValue& value, Message* message) {
   TANDEM_CHECK(field->message_type() == nullptr) << path;
   const Reflection* reflection = message->GetReflection();
   if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && (value.quoted || value.argument)) {
@@ -195,13 +200,17 @@ std::string AssignScalar(const std::string& path, const FieldDescriptor* field, 
   }
   if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
     const auto* number = value.quoted ? nullptr : field->enum_type()->FindValueByName(value.text);
-    if (number == nullptr || IsUnspecified(value.text)) return UnknownEnumValue(path, field->enum_type(), value);
-    field->is_repeated() ? reflection->AddEnum(message, field, number) : reflection->SetEnum(message, field, number);
+    if (number == nullptr || IsUnspecified(value.text))
+      return UnknownEnumValue(path, field->enum_type(), value);
+    field->is_repeated() ? reflection->AddEnum(message, field, number)
+                         : reflection->SetEnum(message, field, number);
     return "";
   }
   if (!value.quoted && StoreUnquoted(field, value.text, message)) return "";
-  const bool zero = !value.quoted && field->cpp_type() != FieldDescriptor::CPPTYPE_BOOL && HasLeadingZero(value.text);
-  return absl::StrCat(path, " takes ", TakesWhat(field), zero ? " without leading zeros; " : "; ", Found(value));
+  const bool zero = !value.quoted && field->cpp_type() != FieldDescriptor::CPPTYPE_BOOL &&
+                    HasLeadingZero(value.text);
+  return absl::StrCat(path, " takes ", TakesWhat(field), zero ? " without leading zeros; " : "; ",
+                      Found(value));
 }
 
 std::string UnknownField(const Descriptor* type, std::string_view name) {
@@ -210,8 +219,9 @@ std::string UnknownField(const Descriptor* type, std::string_view name) {
   int best_distance = TooFar(name);
   if (nearest.empty()) nearest = NearestInside(type, "", name, 4, &best_distance);
   return absl::StrCat("unknown field \"", Printable(name), "\" in ", type->name(),
-                      nearest.empty() ? absl::StrCat("; ", type->name(), " has ", absl::StrJoin(names, ", "))
-                                      : absl::StrCat("; did you mean \"", nearest, "\"?"));
+                      nearest.empty()
+                          ? absl::StrCat("; ", type->name(), " has ", absl::StrJoin(names, ", "))
+                          : absl::StrCat("; did you mean \"", nearest, "\"?"));
 }
 
 }  // namespace tandem

@@ -23,8 +23,8 @@ struct WrittenValue {
 // Sets `field`, or adds to it if it is a list. Returns "", or a sentence with the allowed and the
 // found value that names the field `path`.
 // REQUIRES: the field is not a message.
-std::string AssignScalar(const std::string& path, const google::protobuf::FieldDescriptor* field, const WrittenValue& value,
-                         google::protobuf::Message* message);
+std::string AssignScalar(const std::string& path, const google::protobuf::FieldDescriptor* field,
+                         const WrittenValue& value, google::protobuf::Message* message);
 
 // The kind of value that the field takes: "a whole number", "true or false", ...
 std::string TakesWhat(const google::protobuf::FieldDescriptor* field);

@@ -1,13 +1,12 @@
 #include "trainer/job/job_config.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/text_format.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/text_format.h>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -27,30 +26,34 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat("job file ", path, ": is a directory"));
   }
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::InvalidArgumentError(absl::StrCat("job file ", path, ": ", std::strerror(errno)));
+  if (!file)
+    return absl::InvalidArgumentError(absl::StrCat("job file ", path, ": ", std::strerror(errno)));
   std::ostringstream text;
   // An empty file sets failbit on `text`, which is not an error of the file.
   text << file.rdbuf();
-  if (file.bad()) return absl::InvalidArgumentError(absl::StrCat("job file ", path, ": cannot be read"));
+  if (file.bad())
+    return absl::InvalidArgumentError(absl::StrCat("job file ", path, ": cannot be read"));
   return text.str();
 }
 
 }  // namespace
 
-absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::string>& sets, const LoadOptions& options) {
+absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::string>& sets,
+                            const LoadOptions& options) {
   ASSIGN_OR_RETURN(const std::string text, ReadJobFile(path));
   return ParseJob(text, path, sets, options);
 }
 
-absl::StatusOr<Job> ParseJob(const std::string& text, const std::string& path, const std::vector<std::string>& sets,
-                             const LoadOptions& options) {
+absl::StatusOr<Job> ParseJob(const std::string& text, const std::string& path,
+                             const std::vector<std::string>& sets, const LoadOptions& options) {
   Job job;
   TextReader reader(path, &job);
   const bool whole = reader.Read(text);
   for (const std::string& assignment : sets) reader.Set(assignment);
   // After a syntax error the rest of the file is unknown: a field that seems missing may be there.
   if (whole) CheckJob(job, options.num_trainers, &reader);
-  if (!reader.errors().empty()) return absl::InvalidArgumentError(absl::StrJoin(reader.errors(), "\n"));
+  if (!reader.errors().empty())
+    return absl::InvalidArgumentError(absl::StrJoin(reader.errors(), "\n"));
   ResolveJob(std::filesystem::path(path).stem().string(), options.num_trainers, &job);
   return job;
 }

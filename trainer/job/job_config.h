@@ -25,11 +25,12 @@ struct LoadOptions {
 // order, checks the limits of job.proto and fills in its defaults. Three fields need the data and
 // stay 0: data.num_items, optimizer.schedule_steps and train.max_steps. Every error is
 // InvalidArgument (exit code 2).
-absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::string>& sets, const LoadOptions& options);
+absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::string>& sets,
+                            const LoadOptions& options);
 
 // Like LoadJob, for a job whose text does not come from a file. `path` is the job's name in errors.
-absl::StatusOr<Job> ParseJob(const std::string& text, const std::string& path, const std::vector<std::string>& sets,
-                             const LoadOptions& options);
+absl::StatusOr<Job> ParseJob(const std::string& text, const std::string& path,
+                             const std::vector<std::string>& sets, const LoadOptions& options);
 
 // Equal for jobs that differ only in their name. Stable across processes and machines.
 uint64_t JobFingerprint(const Job& job);

@@ -12,10 +12,14 @@ namespace {
 
 kernels::Activation ActivationOf(ActivationType type) {
   switch (type) {
-    case RELU: return kernels::Activation::RELU;
-    case SILU: return kernels::Activation::SILU;
-    case GELU_TANH: return kernels::Activation::GELU_TANH;
-    default: return kernels::Activation::GELU;
+    case RELU:
+      return kernels::Activation::RELU;
+    case SILU:
+      return kernels::Activation::SILU;
+    case GELU_TANH:
+      return kernels::Activation::GELU_TANH;
+    default:
+      return kernels::Activation::GELU;
   }
 }
 
@@ -24,13 +28,15 @@ kernels::Activation ActivationOf(ActivationType type) {
 absl::StatusOr<ComputePlace> DeviceOf(const Job& job, int place, int num_trainers) {
   if (job.device() == CPU) return ComputePlace();
   const CudaInfo cuda = QueryCuda();
-  if (cuda.num_devices == 0 && job.device() == CUDA) return absl::InvalidArgumentError(absl::StrCat("device CUDA: ", cuda.why_none));
+  if (cuda.num_devices == 0 && job.device() == CUDA)
+    return absl::InvalidArgumentError(absl::StrCat("device CUDA: ", cuda.why_none));
   const bool shared = cuda.num_devices < num_trainers;
   if (cuda.num_devices == 0 || (shared && job.device() != CUDA)) return ComputePlace();
   return ComputePlace{{DeviceKind::CUDA, place % cuda.num_devices}, shared};
 }
 
-absl::StatusOr<comm::DeviceGroup> MakeDeviceGroup(const Job& job, const ComputePlace& place, comm::ProcessGroup* host, rpc::Store* store) {
+absl::StatusOr<comm::DeviceGroup> MakeDeviceGroup(const Job& job, const ComputePlace& place,
+                                                  comm::ProcessGroup* host, rpc::Store* store) {
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
   const Parallel::Transport transport = job.parallel().transport();
   return comm::MakeDeviceGroup({.host = host,
@@ -119,35 +125,54 @@ optim::Schedule ScheduleOf(const Job& job, double learning_rate, int64_t total_s
 
 SparseOptimizer SparseKind(OptimizerKind kind) {
   switch (kind) {
-    case SGD: return SPARSE_SGD;
-    case ADAGRAD: return SPARSE_ADAGRAD;
-    case ADAMW: return SPARSE_ADAMW;
-    case ROWWISE_ADAGRAD: return SPARSE_ROWWISE_ADAGRAD;
-    case MOMENTUM: return SPARSE_MOMENTUM;
-    case NESTEROV: return SPARSE_NESTEROV;
-    case ADADELTA: return SPARSE_ADADELTA;
-    case RMSPROP: return SPARSE_RMSPROP;
-    case AMSGRAD: return SPARSE_AMSGRAD;
-    case FTRL: return SPARSE_FTRL;
-    case GROUP_FTRL: return SPARSE_GROUP_FTRL;
-    case DC_SGD: return SPARSE_DC_SGD;
-    default: return SPARSE_ADAM;
+    case SGD:
+      return SPARSE_SGD;
+    case ADAGRAD:
+      return SPARSE_ADAGRAD;
+    case ADAMW:
+      return SPARSE_ADAMW;
+    case ROWWISE_ADAGRAD:
+      return SPARSE_ROWWISE_ADAGRAD;
+    case MOMENTUM:
+      return SPARSE_MOMENTUM;
+    case NESTEROV:
+      return SPARSE_NESTEROV;
+    case ADADELTA:
+      return SPARSE_ADADELTA;
+    case RMSPROP:
+      return SPARSE_RMSPROP;
+    case AMSGRAD:
+      return SPARSE_AMSGRAD;
+    case FTRL:
+      return SPARSE_FTRL;
+    case GROUP_FTRL:
+      return SPARSE_GROUP_FTRL;
+    case DC_SGD:
+      return SPARSE_DC_SGD;
+    default:
+      return SPARSE_ADAM;
   }
 }
 
 TableSpec::Mode ModeOf(Table::Mode mode) {
   switch (mode) {
-    case Table::CATCH_UP: return TableSpec::CATCH_UP;
-    case Table::DENSE_EQUIVALENT: return TableSpec::DENSE_EQUIVALENT;
-    default: return TableSpec::LAZY;
+    case Table::CATCH_UP:
+      return TableSpec::CATCH_UP;
+    case Table::DENSE_EQUIVALENT:
+      return TableSpec::DENSE_EQUIVALENT;
+    default:
+      return TableSpec::LAZY;
   }
 }
 
 TableSpec::NonFinite NonFiniteOf(Table::NonFinite policy) {
   switch (policy) {
-    case Table::SKIP: return TableSpec::SKIP;
-    case Table::CLIP: return TableSpec::CLIP;
-    default: return TableSpec::REJECT;
+    case Table::SKIP:
+      return TableSpec::SKIP;
+    case Table::CLIP:
+      return TableSpec::CLIP;
+    default:
+      return TableSpec::REJECT;
   }
 }
 
@@ -173,9 +198,12 @@ void SetUpdates(const Optimizer& optimizer, const Table& table, TableSpec* spec)
 
 RowStorage StorageOf(ParameterServer::Storage storage) {
   switch (storage) {
-    case ParameterServer::BF16: return STORED_BF16;
-    case ParameterServer::INT8: return STORED_INT8;
-    default: return STORED_F32;
+    case ParameterServer::BF16:
+      return STORED_BF16;
+    case ParameterServer::INT8:
+      return STORED_INT8;
+    default:
+      return STORED_F32;
   }
 }
 
@@ -185,10 +213,11 @@ sparse::StepOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps
   sparse::StepOptimizer::Options options;
   options.dense = ScheduleOf(job, job.optimizer().learning_rate(), total_steps);
   for (int i = 0; job.placement() == Job::PS && i < job.tables_size(); ++i) {
-    options.tables.push_back(
-        {static_cast<uint32_t>(i + 1), ScheduleOf(job, job.tables(i).learning_rate(), total_steps)});
+    options.tables.push_back({static_cast<uint32_t>(i + 1),
+                              ScheduleOf(job, job.tables(i).learning_rate(), total_steps)});
   }
-  for (const TableSpec& spec : DenseTableSpecsOf(job)) options.tables.push_back({spec.number(), options.dense});
+  for (const TableSpec& spec : DenseTableSpecsOf(job))
+    options.tables.push_back({spec.number(), options.dense});
   options.max_grad_norm = job.optimizer().max_grad_norm();
   return options;
 }
@@ -232,19 +261,30 @@ std::vector<TableSpec> DenseTableSpecsOf(const Job& job) {
 ConsistencySpec ConsistencyOf(const Job& job) {
   ConsistencySpec spec;
   switch (job.ps().consistency()) {
-    case SSP: spec.set_mode(ConsistencySpec::SSP); break;
-    case ASP: spec.set_mode(ConsistencySpec::ASP); break;
-    case PERMIT: spec.set_mode(ConsistencySpec::PERMIT); break;
+    case SSP:
+      spec.set_mode(ConsistencySpec::SSP);
+      break;
+    case ASP:
+      spec.set_mode(ConsistencySpec::ASP);
+      break;
+    case PERMIT:
+      spec.set_mode(ConsistencySpec::PERMIT);
+      break;
     // The client does the rest.
-    case ROW_BOUND: case GEO: spec.set_mode(ConsistencySpec::ASP); break;
-    default: spec.set_mode(ConsistencySpec::BSP);
+    case ROW_BOUND:
+    case GEO:
+      spec.set_mode(ConsistencySpec::ASP);
+      break;
+    default:
+      spec.set_mode(ConsistencySpec::BSP);
   }
   spec.set_staleness(static_cast<uint32_t>(job.ps().staleness()));
   return spec;
 }
 
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
-  const int64_t by_epochs = job.train().max_epochs() * steps_per_epoch, by_steps = job.train().max_steps();
+  const int64_t by_epochs = job.train().max_epochs() * steps_per_epoch,
+                by_steps = job.train().max_steps();
   if (by_epochs == 0 || by_steps == 0) return std::max(by_epochs, by_steps);
   return std::min(by_epochs, by_steps);
 }

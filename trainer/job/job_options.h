@@ -25,7 +25,8 @@ struct ComputePlace {
 };
 absl::StatusOr<ComputePlace> DeviceOf(const Job& job, int place, int num_trainers);
 // Makes the process group of the device, over `host`, for several replicas. Collective.
-absl::StatusOr<comm::DeviceGroup> MakeDeviceGroup(const Job& job, const ComputePlace& place, comm::ProcessGroup* host, rpc::Store* store);
+absl::StatusOr<comm::DeviceGroup> MakeDeviceGroup(const Job& job, const ComputePlace& place,
+                                                  comm::ProcessGroup* host, rpc::Store* store);
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job);
 models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size);
 optim::DenseOptions DenseOptionsOf(const Job& job);

@@ -26,33 +26,41 @@ OptimizerKind DefaultTableOptimizer(const Optimizer& optimizer, const Table& tab
   return optimizer.kind() == ADAMW && table.weight_decay() == 0 ? ADAM : optimizer.kind();
 }
 
-void CheckTableMode(const Job& job, const Table& table, OptimizerKind kind, const std::string& path, Limits* limits) {
+void CheckTableMode(const Job& job, const Table& table, OptimizerKind kind, const std::string& path,
+                    Limits* limits) {
   if (table.mode() == Table::LAZY) return;
   const std::string mode = Table::Mode_Name(table.mode());
   if (job.placement() == Job::REPLICATED) {
-    limits->Refuse(path, mode, "LAZY with placement REPLICATED (a dense parameter is updated whole)");
+    limits->Refuse(path, mode,
+                   "LAZY with placement REPLICATED (a dense parameter is updated whole)");
   } else if (kind == FTRL || kind == GROUP_FTRL || kind == DC_SGD) {
     limits->Refuse(path, mode, absl::StrCat("LAZY with optimizer ", OptimizerKind_Name(kind)));
   } else if (table.mode() == Table::DENSE_EQUIVALENT && job.ps().consistency() != BSP) {
-    limits->Refuse(path, mode, absl::StrCat("LAZY, CATCH_UP with ps.consistency ", Consistency_Name(job.ps().consistency()),
-                                            " (only in BSP is a step one update)"));
+    limits->Refuse(path, mode,
+                   absl::StrCat("LAZY, CATCH_UP with ps.consistency ",
+                                Consistency_Name(job.ps().consistency()),
+                                " (only in BSP is a step one update)"));
   } else if (table.mode() == Table::DENSE_EQUIVALENT &&
-             (table.storage() == ParameterServer::STORAGE_UNSPECIFIED ? job.ps().storage() : table.storage()) ==
-                 ParameterServer::INT8) {
+             (table.storage() == ParameterServer::STORAGE_UNSPECIFIED
+                  ? job.ps().storage()
+                  : table.storage()) == ParameterServer::INT8) {
     limits->Refuse(path, mode, "LAZY, CATCH_UP with storage INT8");
   }
 }
 
 // Checks the numbers of the table's optimizer, its mode and its policy for bad gradients.
-void CheckTableUpdates(const Job& job, const Table& table, const std::string& path, Limits* limits) {
-  const OptimizerKind kind =
-      table.optimizer() == OPTIMIZER_UNSPECIFIED ? DefaultTableOptimizer(job.optimizer(), table) : table.optimizer();
+void CheckTableUpdates(const Job& job, const Table& table, const std::string& path,
+                       Limits* limits) {
+  const OptimizerKind kind = table.optimizer() == OPTIMIZER_UNSPECIFIED
+                                 ? DefaultTableOptimizer(job.optimizer(), table)
+                                 : table.optimizer();
   CheckTableMode(job, table, kind, path + ".mode", limits);
   limits->AtLeast(table, path + ".", "max_row_norm", 0);
   limits->AtLeast(table, path + ".", "weight_decay", 0);
   if (table.weight_decay() > 0 && kind != ADAMW && kind != SGD) {
-    limits->Fail(path + ".weight_decay", absl::StrCat(path, ".weight_decay is ", table.weight_decay(), " with optimizer ",
-                                                      OptimizerKind_Name(kind), "; allowed: 0, or optimizer ADAMW or SGD"));
+    limits->Fail(path + ".weight_decay",
+                 absl::StrCat(path, ".weight_decay is ", table.weight_decay(), " with optimizer ",
+                              OptimizerKind_Name(kind), "; allowed: 0, or optimizer ADAMW or SGD"));
   }
   limits->BelowOne(table, path + ".", "momentum");
   limits->BelowOne(table, path + ".", "rho");
@@ -74,12 +82,14 @@ void CheckTables(const Job& job, Limits* limits) {
       limits->Fail(path + ".name", absl::StrCat(path, ".name is required"));
     } else if (!names.insert(table.name()).second) {
       limits->Fail(path + ".name",
-                   absl::StrCat(path, ".name is \"", table.name(), "\", as an earlier table's; allowed: a name of its own"));
+                   absl::StrCat(path, ".name is \"", table.name(),
+                                "\", as an earlier table's; allowed: a name of its own"));
     }
     limits->Between(table, path + ".", "dim", 1, 65536);
     CheckTableUpdates(job, table, path, limits);
     if (job.placement() == Job::REPLICATED && table.storage() > ParameterServer::F32) {
-      limits->Refuse(path + ".storage", ParameterServer::Storage_Name(table.storage()), "F32 with placement REPLICATED");
+      limits->Refuse(path + ".storage", ParameterServer::Storage_Name(table.storage()),
+                     "F32 with placement REPLICATED");
     }
     limits->Positive(table, path + ".", "init_stddev");
     limits->Positive(table, path + ".", "learning_rate");
@@ -87,12 +97,14 @@ void CheckTables(const Job& job, Limits* limits) {
 }
 
 // `dim_path` is the field that holds `dim`.
-void CheckHeads(const std::string& path, int heads, int default_heads, const std::string& dim_path, int dim, Limits* limits) {
+void CheckHeads(const std::string& path, int heads, int default_heads, const std::string& dim_path,
+                int dim, Limits* limits) {
   const int resolved = heads == 0 ? default_heads : heads;
   if (dim <= 0 || resolved <= 0 || dim % resolved == 0) return;
   // The default head count cannot be at fault for a dim that the user chose.
   limits->Fail(heads == 0 ? dim_path : path + "heads",
-               absl::StrCat(path, "heads is ", resolved, " with ", dim_path, " ", dim, "; allowed: a divisor of the dim"));
+               absl::StrCat(path, "heads is ", resolved, " with ", dim_path, " ", dim,
+                            "; allowed: a divisor of the dim"));
 }
 
 void CheckSequenceRec(const Job& job, Limits* limits) {
@@ -108,21 +120,24 @@ void CheckSequenceRec(const Job& job, Limits* limits) {
   limits->Between(model, path, "num_negatives", 1, 100000);
 
   if (job.tables_size() != 1 || job.tables(0).name() != kItemTable) {
-    const std::string found = job.tables_size() == 1 ? absl::StrCat("one table, named \"", job.tables(0).name(), "\"")
-                                                     : absl::StrCat(job.tables_size(), " tables");
-    limits->Fail("tables",
-                 absl::StrCat("sequence_rec with ", found, "; allowed: exactly one table, tables { name: \"item\" }"));
+    const std::string found = job.tables_size() == 1
+                                  ? absl::StrCat("one table, named \"", job.tables(0).name(), "\"")
+                                  : absl::StrCat(job.tables_size(), " tables");
+    limits->Fail("tables", absl::StrCat("sequence_rec with ", found,
+                                        "; allowed: exactly one table, tables { name: \"item\" }"));
     return;
   }
   CheckHeads(path, model.heads(), kDefaultHeads, "tables[0].dim", DimOf(job.tables(0)), limits);
   if (job.train().precision() == Train::BF16) {
-    limits->Refuse("train.precision", "BF16", "F32 with sequence_rec (its matrices are too small to gain)");
+    limits->Refuse("train.precision", "BF16",
+                   "F32 with sequence_rec (its matrices are too small to gain)");
   }
 }
 
 // Token rows are on parameter servers if the job says so or describes their table.
 bool TokensAreServed(const Job& job) {
-  return job.placement() == Job::PS || (job.placement() == Job::PLACEMENT_UNSPECIFIED && job.tables_size() > 0);
+  return job.placement() == Job::PS ||
+         (job.placement() == Job::PLACEMENT_UNSPECIFIED && job.tables_size() > 0);
 }
 
 void CheckGpt(const Job& job, Limits* limits) {
@@ -142,11 +157,15 @@ void CheckGpt(const Job& job, Limits* limits) {
   CheckHeads(path, model.heads(), kDefaultGptHeads, path + "dim", dim, limits);
   if (job.tables_size() == 0) return;
   if (!TokensAreServed(job)) {
-    limits->Fail("tables", "gpt with placement REPLICATED has no tables; allowed: none, or placement PS");
+    limits->Fail("tables",
+                 "gpt with placement REPLICATED has no tables; allowed: none, or placement PS");
   } else if (job.tables_size() != 1 || job.tables(0).name() != kTokenTable) {
-    limits->Fail("tables", "gpt with other tables than \"token\"; allowed: none, or exactly tables { name: \"token\" }");
+    limits->Fail("tables",
+                 "gpt with other tables than \"token\"; allowed: none, or exactly tables { name: "
+                 "\"token\" }");
   } else if (job.tables(0).has_dim() && job.tables(0).dim() != dim) {
-    limits->Refuse("tables[0].dim", job.tables(0).dim(), absl::StrCat(dim, ", as ", path, "dim, or none"));
+    limits->Refuse("tables[0].dim", job.tables(0).dim(),
+                   absl::StrCat(dim, ", as ", path, "dim, or none"));
   }
 }
 
@@ -157,21 +176,26 @@ void CheckModel(const Job& job, Limits* limits) {
     case Model::kGpt:
       return CheckGpt(job, limits);
     case Model::KIND_NOT_SET:
-      return limits->Fail("model", "model has no kind; allowed: model { sequence_rec { } }, model { gpt { } }");
+      return limits->Fail(
+          "model", "model has no kind; allowed: model { sequence_rec { } }, model { gpt { } }");
   }
 }
 
 void CheckData(const Job& job, Limits* limits) {
   const Data& data = job.data();
-  if (data.path().empty()) limits->Fail("data.path", "data.path is required: set it here or with --set data.path=FILE");
-  if (data.format() != DATA_FORMAT_UNSPECIFIED && (data.format() == TEXT) != job.model().has_gpt()) {
+  if (data.path().empty())
+    limits->Fail("data.path", "data.path is required: set it here or with --set data.path=FILE");
+  if (data.format() != DATA_FORMAT_UNSPECIFIED &&
+      (data.format() == TEXT) != job.model().has_gpt()) {
     limits->Refuse("data.format", DataFormat_Name(data.format()),
                    job.model().has_gpt() ? "TEXT with gpt" : "SEQUENCES, PAIRS with sequence_rec");
   }
   limits->AtLeast(data, "data.", "num_items", 2);
-  if (data.ids() == Data::MAP && job.model().has_gpt()) limits->Refuse("data.ids", "MAP", "DENSE with gpt");
+  if (data.ids() == Data::MAP && job.model().has_gpt())
+    limits->Refuse("data.ids", "MAP", "DENSE with gpt");
   if (data.ids() == Data::MAP && data.has_num_items()) {
-    limits->Refuse("data.num_items", data.num_items(), "none with data.ids MAP, where the catalogue is what occurs");
+    limits->Refuse("data.num_items", data.num_items(),
+                   "none with data.ids MAP, where the catalogue is what occurs");
   }
   limits->InsideOne(data, "data.", "train_fraction");
 }
@@ -188,18 +212,22 @@ void CheckTrain(const Job& job, Limits* limits) {
   limits->AtLeast(train, "train.", "log_every_steps", 1);
   limits->AtLeast(train, "train.", "accumulate", 1);
   if (train.select_by() == VALID_SAMPLED_MRR && job.data().negatives_path().empty()) {
-    limits->Fail("train.select_by", "train.select_by is VALID_SAMPLED_MRR without data.negatives_path; allowed: VALID_MRR");
+    limits->Fail(
+        "train.select_by",
+        "train.select_by is VALID_SAMPLED_MRR without data.negatives_path; allowed: VALID_MRR");
   }
   const bool by_loss = train.select_by() == VALID_LOSS;
   if (train.select_by() != SELECTION_UNSPECIFIED && by_loss != job.model().has_gpt()) {
-    limits->Refuse("train.select_by", SelectionMetric_Name(train.select_by()),
-                   by_loss ? "VALID_MRR, VALID_SAMPLED_MRR with sequence_rec" : "VALID_LOSS with gpt");
+    limits->Refuse(
+        "train.select_by", SelectionMetric_Name(train.select_by()),
+        by_loss ? "VALID_MRR, VALID_SAMPLED_MRR with sequence_rec" : "VALID_LOSS with gpt");
   }
 }
 
 void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {
   if (optimizer.kind() >= ROWWISE_ADAGRAD) {
-    limits->Refuse("optimizer.kind", OptimizerKind_Name(optimizer.kind()), "SGD, ADAGRAD, ADAM, ADAMW (only rows have one; see tables[].optimizer)");
+    limits->Refuse("optimizer.kind", OptimizerKind_Name(optimizer.kind()),
+                   "SGD, ADAGRAD, ADAM, ADAMW (only rows have one; see tables[].optimizer)");
   }
   limits->Positive(optimizer, "optimizer.", "learning_rate");
   limits->BelowOne(optimizer, "optimizer.", "beta1");
@@ -214,28 +242,36 @@ void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {
   }
   limits->AtLeast(optimizer, "optimizer.", "max_grad_norm", 0);
   limits->AtLeast(optimizer, "optimizer.", "warmup_steps", 0);
-  const double learning_rate = optimizer.has_learning_rate() ? optimizer.learning_rate() : kDefaultLearningRate;
-  if (optimizer.min_learning_rate() < 0 || (learning_rate > 0 && optimizer.min_learning_rate() > learning_rate)) {
+  const double learning_rate =
+      optimizer.has_learning_rate() ? optimizer.learning_rate() : kDefaultLearningRate;
+  if (optimizer.min_learning_rate() < 0 ||
+      (learning_rate > 0 && optimizer.min_learning_rate() > learning_rate)) {
     limits->Refuse("optimizer.min_learning_rate", optimizer.min_learning_rate(),
                    absl::StrCat("0 .. the learning rate, ", learning_rate));
   }
   limits->AtLeast(optimizer, "optimizer.", "schedule_steps", 1);
   if (optimizer.decay_all() && optimizer.weight_decay() == 0) {
-    limits->Fail("optimizer.decay_all", "optimizer.decay_all without optimizer.weight_decay; allowed: both, or neither");
+    limits->Fail("optimizer.decay_all",
+                 "optimizer.decay_all without optimizer.weight_decay; allowed: both, or neither");
   }
 }
 
 void CheckParameters(const Job& job, Limits* limits) {
   // A trainer that keeps copies of rows keeps them for ids that recur, not for a whole model.
-  const bool keeps_rows = job.ps().consistency() == GEO || job.ps().consistency() == ROW_BOUND || job.ps().cache_rows() > 0;
+  const bool keeps_rows = job.ps().consistency() == GEO || job.ps().consistency() == ROW_BOUND ||
+                          job.ps().cache_rows() > 0;
   bool served = false;
   for (int i = 0; i < job.parameters_size(); ++i) {
     const std::string path = absl::StrCat("parameters[", i, "]");
-    if (job.parameters(i).match().empty()) limits->Fail(path + ".match", absl::StrCat(path, ".match is required"));
+    if (job.parameters(i).match().empty())
+      limits->Fail(path + ".match", absl::StrCat(path, ".match is required"));
     if (job.parameters(i).placement() != Job::PS || served) continue;
     served = true;  // the errors below appear once
-    if (job.device() == CUDA) limits->Refuse(path + ".placement", "PS", "REPLICATED with device CUDA");
-    if (keeps_rows) limits->Refuse(path + ".placement", "PS", "REPLICATED with ps.consistency GEO or ROW_BOUND, or ps.cache_rows");
+    if (job.device() == CUDA)
+      limits->Refuse(path + ".placement", "PS", "REPLICATED with device CUDA");
+    if (keeps_rows)
+      limits->Refuse(path + ".placement", "PS",
+                     "REPLICATED with ps.consistency GEO or ROW_BOUND, or ps.cache_rows");
   }
 }
 
@@ -255,53 +291,65 @@ void CheckConsistency(const Job& job, Limits* limits) {
     default:
       if (ps.staleness() != 0) {
         limits->Refuse("ps.staleness", ps.staleness(),
-                       absl::StrCat("0 with ps.consistency ", Consistency_Name(ps.consistency()), "; SSP and PERMIT have one"));
+                       absl::StrCat("0 with ps.consistency ", Consistency_Name(ps.consistency()),
+                                    "; SSP and PERMIT have one"));
       }
   }
   if (ps.consistency() != BSP && job.optimizer().max_grad_norm() > 0) {
     limits->Fail("optimizer.max_grad_norm",
-                 absl::StrCat("optimizer.max_grad_norm is ", job.optimizer().max_grad_norm(), " with ps.consistency ",
-                              Consistency_Name(ps.consistency()), "; allowed: 0, or BSP (else no trainer knows the others' rows)"));
+                 absl::StrCat("optimizer.max_grad_norm is ", job.optimizer().max_grad_norm(),
+                              " with ps.consistency ", Consistency_Name(ps.consistency()),
+                              "; allowed: 0, or BSP (else no trainer knows the others' rows)"));
   }
 }
 
 void CheckMergedPushes(const Job& job, Limits* limits) {
   if (!job.ps().merge_pushes() || job.ps().consistency() == BSP) return;
-  limits->Refuse("ps.merge_pushes", "true",
-                 absl::StrCat("false with ps.consistency ", Consistency_Name(job.ps().consistency()),
-                              ", where each trainer's pushes are applied by its own commit; BSP adds up those of all"));
+  limits->Refuse(
+      "ps.merge_pushes", "true",
+      absl::StrCat(
+          "false with ps.consistency ", Consistency_Name(job.ps().consistency()),
+          ", where each trainer's pushes are applied by its own commit; BSP adds up those of all"));
 }
 
-constexpr int kMaxGeoSteps = 10000, kMaxReadBound = 1000000, kMaxWriteBound = 1000, kMaxCacheRows = 1 << 30;
+constexpr int kMaxGeoSteps = 10000, kMaxReadBound = 1000000, kMaxWriteBound = 1000,
+              kMaxCacheRows = 1 << 30;
 constexpr int kDefaultGeoSteps = 10, kDefaultCacheRows = 65536;
 
 // Checks the rows that a trainer may keep of the tables.
 void CheckKeptRows(const Job& job, Limits* limits) {
   const ParameterServer& ps = job.ps();
-  const std::string with = absl::StrCat(" with ps.consistency ", Consistency_Name(ps.consistency()));
+  const std::string with =
+      absl::StrCat(" with ps.consistency ", Consistency_Name(ps.consistency()));
   const auto only_with = [&](Consistency consistency, const std::string& path, int value) {
     if (value != 0 && ps.consistency() != consistency) {
-      limits->Refuse(path, value, absl::StrCat("0", with, "; ", Consistency_Name(consistency), " has one"));
+      limits->Refuse(path, value,
+                     absl::StrCat("0", with, "; ", Consistency_Name(consistency), " has one"));
     }
   };
   only_with(GEO, "ps.geo_steps", ps.geo_steps());
   only_with(ROW_BOUND, "ps.read_bound", ps.read_bound());
   only_with(ROW_BOUND, "ps.write_bound", ps.write_bound());
-  if (ps.consistency() == GEO || ps.geo_steps() != 0) limits->Between(ps, "ps.", "geo_steps", 1, kMaxGeoSteps);
+  if (ps.consistency() == GEO || ps.geo_steps() != 0)
+    limits->Between(ps, "ps.", "geo_steps", 1, kMaxGeoSteps);
   limits->Between(ps, "ps.", "read_bound", 0, kMaxReadBound);
   limits->Between(ps, "ps.", "write_bound", 0, kMaxWriteBound);
   limits->Between(ps, "ps.", "cache_rows", ps.consistency() == ROW_BOUND ? 1 : 0, kMaxCacheRows);
-  const bool keeps_own_rows = ps.consistency() == GEO || ps.read_bound() > 0 || ps.write_bound() > 0;
+  const bool keeps_own_rows =
+      ps.consistency() == GEO || ps.read_bound() > 0 || ps.write_bound() > 0;
   for (int i = 0; keeps_own_rows && i < job.tables_size(); ++i) {
     // Servers cannot clip updates that a trainer uses, or merges, before servers see them.
     if (job.tables(i).max_row_norm() <= 0) continue;
-    limits->Refuse(absl::StrCat("tables[", i, "].max_row_norm"), job.tables(i).max_row_norm(), absl::StrCat("0", with, " and a bound"));
+    limits->Refuse(absl::StrCat("tables[", i, "].max_row_norm"), job.tables(i).max_row_norm(),
+                   absl::StrCat("0", with, " and a bound"));
   }
   if (ps.consistency() != GEO) return;
-  if (ps.cache_rows() != 0) limits->Refuse("ps.cache_rows", ps.cache_rows(), absl::StrCat("0", with));
+  if (ps.cache_rows() != 0)
+    limits->Refuse("ps.cache_rows", ps.cache_rows(), absl::StrCat("0", with));
   for (int i = 0; i < job.tables_size(); ++i) {
     if (job.tables(i).mode() == Table::LAZY) continue;
-    limits->Refuse(absl::StrCat("tables[", i, "].mode"), Table::Mode_Name(job.tables(i).mode()), absl::StrCat("LAZY", with));
+    limits->Refuse(absl::StrCat("tables[", i, "].mode"), Table::Mode_Name(job.tables(i).mode()),
+                   absl::StrCat("LAZY", with));
   }
 }
 
@@ -312,17 +360,19 @@ void CheckParts(const Job& job, int num_trainers, Limits* limits) {
   if (num_trainers <= 0 || batch_size <= 0) return;
   const int smallest = std::max(1, batch_size / num_trainers);
   if (train.accumulate() <= smallest) return;
-  limits->Refuse("train.accumulate", train.accumulate(),
-                 absl::StrCat("1 .. ", smallest, ", the samples that a replica has of a batch of ", batch_size, " over ", num_trainers,
-                              num_trainers == 1 ? " trainer" : " trainers"));
+  limits->Refuse(
+      "train.accumulate", train.accumulate(),
+      absl::StrCat("1 .. ", smallest, ", the samples that a replica has of a batch of ", batch_size,
+                   " over ", num_trainers, num_trainers == 1 ? " trainer" : " trainers"));
 }
 
 void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
   const int dp = job.parallel().dp();
   if (num_trainers > 0 && job.parallel().has_dp() && dp != num_trainers && dp > 0) {
-    limits->Fail("parallel.dp", absl::StrCat("impossible layout: parallel.dp is ", dp, " with ", num_trainers,
-                                             num_trainers == 1 ? " trainer" : " trainers", "; allowed: ", num_trainers,
-                                             ", the number of trainers"));
+    limits->Fail("parallel.dp",
+                 absl::StrCat("impossible layout: parallel.dp is ", dp, " with ", num_trainers,
+                              num_trainers == 1 ? " trainer" : " trainers",
+                              "; allowed: ", num_trainers, ", the number of trainers"));
   } else {
     limits->AtLeast(job.parallel(), "parallel.", "dp", 1);
   }
@@ -424,7 +474,8 @@ void ResolveOptimizerNumbers(Table* table) {
 
 void ResolveTable(const Optimizer& optimizer, ParameterServer::Storage storage, Table* table) {
   table->set_dim(DimOf(*table));
-  if (table->optimizer() == OPTIMIZER_UNSPECIFIED) table->set_optimizer(DefaultTableOptimizer(optimizer, *table));
+  if (table->optimizer() == OPTIMIZER_UNSPECIFIED)
+    table->set_optimizer(DefaultTableOptimizer(optimizer, *table));
   if (!table->has_init_stddev()) table->set_init_stddev(0.02);
   if (!table->has_learning_rate()) table->set_learning_rate(optimizer.learning_rate());
   if (table->storage() == ParameterServer::STORAGE_UNSPECIFIED) table->set_storage(storage);
@@ -433,7 +484,8 @@ void ResolveTable(const Optimizer& optimizer, ParameterServer::Storage storage, 
 
 // A table without a policy follows the run's.
 void ResolveNonFinite(Train::NonFinite policy, Table* table) {
-  if (!table->has_non_finite()) table->set_non_finite(policy == Train::SKIP ? Table::SKIP : Table::REJECT);
+  if (!table->has_non_finite())
+    table->set_non_finite(policy == Train::SKIP ? Table::SKIP : Table::REJECT);
 }
 
 }  // namespace
@@ -465,10 +517,13 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   ResolveData(job->model().has_gpt(), job->mutable_data());
   ResolveOptimizer(job->mutable_optimizer());
   job->model().has_gpt() ? ResolveGpt(job) : ResolveSequenceRec(job);
-  if (job->ps().storage() == ParameterServer::STORAGE_UNSPECIFIED) job->mutable_ps()->set_storage(ParameterServer::F32);
-  if (job->ps().wire() == ParameterServer::Wire::UNSPECIFIED) job->mutable_ps()->set_wire(ParameterServer::Wire::F32);
+  if (job->ps().storage() == ParameterServer::STORAGE_UNSPECIFIED)
+    job->mutable_ps()->set_storage(ParameterServer::F32);
+  if (job->ps().wire() == ParameterServer::Wire::UNSPECIFIED)
+    job->mutable_ps()->set_wire(ParameterServer::Wire::F32);
   ResolveParameters(job);
-  for (Table& table : *job->mutable_tables()) ResolveTable(job->optimizer(), job->ps().storage(), &table);
+  for (Table& table : *job->mutable_tables())
+    ResolveTable(job->optimizer(), job->ps().storage(), &table);
   for (Table& table : *job->mutable_tables()) ResolveNonFinite(job->train().non_finite(), &table);
   ResolveTrain(DefaultSelection(*job), job->mutable_train());
   if (!job->trace().has_first_step()) job->mutable_trace()->set_first_step(5);
@@ -476,9 +531,12 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   if (!job->parallel().has_dp()) job->mutable_parallel()->set_dp(std::max(1, num_trainers));
   if (!job->ps().has_threads()) job->mutable_ps()->set_threads(1);
   ClearZeros(job->mutable_ps());
-  if (job->ps().consistency() == PERMIT && !job->ps().has_staleness()) job->mutable_ps()->set_staleness(kDefaultPermits);
-  if (job->ps().consistency() == GEO && !job->ps().has_geo_steps()) job->mutable_ps()->set_geo_steps(kDefaultGeoSteps);
-  if (job->ps().consistency() == ROW_BOUND && !job->ps().has_cache_rows()) job->mutable_ps()->set_cache_rows(kDefaultCacheRows);
+  if (job->ps().consistency() == PERMIT && !job->ps().has_staleness())
+    job->mutable_ps()->set_staleness(kDefaultPermits);
+  if (job->ps().consistency() == GEO && !job->ps().has_geo_steps())
+    job->mutable_ps()->set_geo_steps(kDefaultGeoSteps);
+  if (job->ps().consistency() == ROW_BOUND && !job->ps().has_cache_rows())
+    job->mutable_ps()->set_cache_rows(kDefaultCacheRows);
   if (!job->checkpoint().has_keep()) job->mutable_checkpoint()->set_keep(1);
   if (!job->checkpoint().has_timeout_seconds()) job->mutable_checkpoint()->set_timeout_seconds(600);
   if (!job->runtime().has_threads()) job->mutable_runtime()->set_threads(1);

@@ -18,13 +18,18 @@ class Limits {
 
   // `prefix` is the path of `message` with a trailing dot; `field` is the name of a number in
   // `message`.
-  void Between(const google::protobuf::Message& message, const std::string& prefix, const char* field, double low, double high);
-  void AtLeast(const google::protobuf::Message& message, const std::string& prefix, const char* field, double low);
+  void Between(const google::protobuf::Message& message, const std::string& prefix,
+               const char* field, double low, double high);
+  void AtLeast(const google::protobuf::Message& message, const std::string& prefix,
+               const char* field, double low);
   // The number must also be positive as an f32, because most numbers become f32.
-  void Positive(const google::protobuf::Message& message, const std::string& prefix, const char* field);
+  void Positive(const google::protobuf::Message& message, const std::string& prefix,
+                const char* field);
   // BelowOne allows [0, 1); InsideOne allows (0, 1).
-  void BelowOne(const google::protobuf::Message& message, const std::string& prefix, const char* field);
-  void InsideOne(const google::protobuf::Message& message, const std::string& prefix, const char* field);
+  void BelowOne(const google::protobuf::Message& message, const std::string& prefix,
+                const char* field);
+  void InsideOne(const google::protobuf::Message& message, const std::string& prefix,
+                 const char* field);
 
   template <typename T>
   void Refuse(const std::string& path, const T& found, const std::string& allowed) {

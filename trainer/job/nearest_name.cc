@@ -21,7 +21,9 @@ int EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-int TooFar(std::string_view name) { return std::max<int>(1, static_cast<int>(name.size()) / 3) + 1; }
+int TooFar(std::string_view name) {
+  return std::max<int>(1, static_cast<int>(name.size()) / 3) + 1;
+}
 
 std::string Nearest(std::string_view name, const std::vector<std::string>& names) {
   std::string best;

@@ -42,7 +42,8 @@ absl::StatusOr<parallel::Placements> PlacementsOf(const Job& job, const Paramete
     for (int i = 0; i < job.parameters_size(); ++i) {
       if (!MatchesName(job.parameters(i).match(), parameter->name)) continue;
       matches[static_cast<size_t>(i)] = true;
-      if (!decided && job.parameters(i).placement() == Job::PS) placement = parallel::Placement::SERVED;
+      if (!decided && job.parameters(i).placement() == Job::PS)
+        placement = parallel::Placement::SERVED;
       decided = true;
     }
   }
@@ -50,19 +51,22 @@ absl::StatusOr<parallel::Placements> PlacementsOf(const Job& job, const Paramete
   if (unused == matches.end()) return placements;
   const auto i = unused - matches.begin();
   std::string names;
-  for (const auto& parameter : parameters.all()) absl::StrAppend(&names, names.empty() ? "" : ", ", parameter->name);
-  return absl::InvalidArgumentError(absl::StrCat("parameters[", i, "].match is \"", job.parameters(static_cast<int>(i)).match(),
-                                                 "\", which no parameter of the model is; it has ", names));
+  for (const auto& parameter : parameters.all())
+    absl::StrAppend(&names, names.empty() ? "" : ", ", parameter->name);
+  return absl::InvalidArgumentError(
+      absl::StrCat("parameters[", i, "].match is \"", job.parameters(static_cast<int>(i)).match(),
+                   "\", which no parameter of the model is; it has ", names));
 }
 
-std::vector<parallel::ServedParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters,
-                                                            const parallel::Placements& placements) {
+std::vector<parallel::ServedParameters::Part> ServedPartsOf(
+    const Job& job, const ParameterSet& parameters, const parallel::Placements& placements) {
   std::vector<parallel::ServedParameters::Part> parts;
   for (const TableSpec& spec : DenseTableSpecsOf(job)) {
     parallel::ServedParameters::Part& part = parts.emplace_back();
     part.table = spec.number();
     for (Parameter* parameter : PlacedAs(parameters, placements, parallel::Placement::SERVED)) {
-      const bool decays = job.optimizer().weight_decay() > 0 && (parameter->decay || job.optimizer().decay_all());
+      const bool decays =
+          job.optimizer().weight_decay() > 0 && (parameter->decay || job.optimizer().decay_all());
       if (decays == (spec.weight_decay() > 0)) part.parameters.push_back(parameter);
     }
   }

@@ -21,7 +21,8 @@ bool ServesParameters(const Job& job);
 // no parameter.
 absl::StatusOr<parallel::Placements> PlacementsOf(const Job& job, const ParameterSet& parameters);
 // Returns each dense table with its parameters.
-std::vector<parallel::ServedParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters,
+std::vector<parallel::ServedParameters::Part> ServedPartsOf(const Job& job,
+                                                            const ParameterSet& parameters,
                                                             const parallel::Placements& placements);
 
 }  // namespace tandem::job

@@ -1,11 +1,10 @@
 #include "trainer/job/text_reader.h"
 
+#include <algorithm>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/message.h>
-
-#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -32,8 +31,8 @@ std::string Join(const std::string& path, const std::string& name) {
 // recorded, and parsing goes on.
 class TextParser : private google::protobuf::io::ErrorCollector {
  public:
-  TextParser(const std::string& file, const std::string& text, std::map<std::string, std::string>* places,
-             std::vector<std::string>* errors)
+  TextParser(const std::string& file, const std::string& text,
+             std::map<std::string, std::string>* places, std::vector<std::string>* errors)
       : file_(file),
         text_(text),
         places_(places),
@@ -55,8 +54,12 @@ class TextParser : private google::protobuf::io::ErrorCollector {
 
  private:
   const Tokenizer::Token& token() { return tokenizer_.current(); }
-  bool At(std::string_view text) { return token().type == Tokenizer::TYPE_SYMBOL && token().text == text; }
-  bool AtEndOf(const std::string& closing) { return closing.empty() ? token().type == Tokenizer::TYPE_END : At(closing); }
+  bool At(std::string_view text) {
+    return token().type == Tokenizer::TYPE_SYMBOL && token().text == text;
+  }
+  bool AtEndOf(const std::string& closing) {
+    return closing.empty() ? token().type == Tokenizer::TYPE_END : At(closing);
+  }
   bool Consume(std::string_view text) {
     if (!At(text)) return false;
     tokenizer_.Next();
@@ -64,10 +67,13 @@ class TextParser : private google::protobuf::io::ErrorCollector {
   }
   std::string Here() { return absl::StrCat(file_, ":", token().line + 1, ":", token().column + 1); }
 
-  void Note(const std::string& place, const std::string& what) { errors_->push_back(absl::StrCat(place, ": ", what)); }
+  void Note(const std::string& place, const std::string& what) {
+    errors_->push_back(absl::StrCat(place, ": ", what));
+  }
 
   bool Broken(const std::string& expected) {
-    const std::string found = token().type == Tokenizer::TYPE_END ? "the end of the file" : Printable(token().text);
+    const std::string found =
+        token().type == Tokenizer::TYPE_END ? "the end of the file" : Printable(token().text);
     // The tokenizer reports a broken literal itself.
     if (!broken_) Note(Here(), absl::StrCat("expected ", expected, ", found ", found));
     broken_ = true;
@@ -76,7 +82,9 @@ class TextParser : private google::protobuf::io::ErrorCollector {
 
   void AddError(int line, int column, const std::string& message) override {
     const std::string foreign = ForeignSymbolAt(line, column);
-    if (!broken_) Note(absl::StrCat(file_, ":", line + 1, ":", column + 1), foreign.empty() ? message : foreign);
+    if (!broken_)
+      Note(absl::StrCat(file_, ":", line + 1, ":", column + 1),
+           foreign.empty() ? message : foreign);
     broken_ = true;
   }
 
@@ -86,12 +94,16 @@ class TextParser : private google::protobuf::io::ErrorCollector {
     constexpr int kTabWidth = 8;  // the tokenizer's
     size_t at = 0;
     for (; line > 0 && at < text_.size(); ++at) line -= text_[at] == '\n';
-    for (int reached = 0; reached < column && at < text_.size(); ++at) reached += text_[at] == '\t' ? kTabWidth - reached % kTabWidth : 1;
+    for (int reached = 0; reached < column && at < text_.size(); ++at)
+      reached += text_[at] == '\t' ? kTabWidth - reached % kTabWidth : 1;
     if (at >= text_.size() || (text_[at] & 0x80) == 0) return "";
     const Utf8Symbol symbol = DecodeUtf8(std::string_view(text_).substr(at));
-    if (symbol.fault != nullptr) return absl::StrCat("found the byte ", Printable(text_.substr(at, 1)), ", which is not UTF-8");
+    if (symbol.fault != nullptr)
+      return absl::StrCat("found the byte ", Printable(text_.substr(at, 1)),
+                          ", which is not UTF-8");
     return absl::StrCat("found ", Printable(text_.substr(at, symbol.num_bytes)), " (U+",
-                        absl::Hex(static_cast<uint32_t>(symbol.symbol), absl::kZeroPad4), "); outside of quotes all is ASCII");
+                        absl::Hex(static_cast<uint32_t>(symbol.symbol), absl::kZeroPad4),
+                        "); outside of quotes all is ASCII");
   }
 
   bool ReadField(const std::string& path, Message* message) {
@@ -113,16 +125,19 @@ class TextParser : private google::protobuf::io::ErrorCollector {
   }
 
   // Only a list may be given more than once, and only one member of a oneof.
-  bool IsFirst(const std::string& path, const std::string& place, const FieldDescriptor* field, const Message& message) {
+  bool IsFirst(const std::string& path, const std::string& place, const FieldDescriptor* field,
+               const Message& message) {
     if (field->is_repeated()) return true;
     if (const auto seen = places_->find(path); seen != places_->end()) {
-      Note(place, absl::StrCat(path, " is given twice, first at ", seen->second, "; allowed: once"));
+      Note(place,
+           absl::StrCat(path, " is given twice, first at ", seen->second, "; allowed: once"));
       return false;
     }
     places_->emplace(path, place);
     const auto* choice = field->real_containing_oneof();
     if (choice != nullptr && message.GetReflection()->HasOneof(message, choice)) {
-      const std::string other = message.GetReflection()->GetOneofFieldDescriptor(message, choice)->name();
+      const std::string other =
+          message.GetReflection()->GetOneofFieldDescriptor(message, choice)->name();
       Note(place, absl::StrCat(path, " is given beside ", other, "; allowed: one of the two"));
       return false;
     }
@@ -142,12 +157,13 @@ class TextParser : private google::protobuf::io::ErrorCollector {
     return true;
   }
 
-  bool ReadValue(std::string path, const std::string& place, const FieldDescriptor* field, Message* message) {
+  bool ReadValue(std::string path, const std::string& place, const FieldDescriptor* field,
+                 Message* message) {
     const Reflection* reflection = message->GetReflection();
     const bool message_field = field->message_type() != nullptr;
     if (message_field != (At("{") || At("<"))) {
-      Note(Here(),
-           absl::StrCat(path, " takes ", TakesWhat(field), "; found ", message_field ? Printable(token().text) : "fields in braces"));
+      Note(Here(), absl::StrCat(path, " takes ", TakesWhat(field), "; found ",
+                                message_field ? Printable(token().text) : "fields in braces"));
       return SkipValue();
     }
     if (field->is_repeated()) {
@@ -157,8 +173,8 @@ class TextParser : private google::protobuf::io::ErrorCollector {
     if (!message_field) return ReadScalar(path, field, message);
     const std::string closing = At("{") ? "}" : ">";
     tokenizer_.Next();
-    Message* inner =
-        field->is_repeated() ? reflection->AddMessage(message, field) : reflection->MutableMessage(message, field);
+    Message* inner = field->is_repeated() ? reflection->AddMessage(message, field)
+                                          : reflection->MutableMessage(message, field);
     if (!ReadFields(path, closing, inner)) return false;
     tokenizer_.Next();
     return true;
@@ -252,7 +268,8 @@ class PathWalk {
       std::string complaint = Find(steps[i].name);
       if (complaint.empty()) complaint = Select(steps[i].key);
       if (complaint.empty() && i + 1 < steps.size() && field_->message_type() == nullptr) {
-        complaint = absl::StrCat(path_, " takes ", TakesWhat(field_), "; it has no field ", steps[i + 1].name);
+        complaint = absl::StrCat(path_, " takes ", TakesWhat(field_), "; it has no field ",
+                                 steps[i + 1].name);
       }
       if (!complaint.empty()) return complaint;
     }
@@ -271,7 +288,8 @@ class PathWalk {
     const auto* type = message_->GetDescriptor();
     field_ = type->FindFieldByName(name);
     for (int i = 0; field_ == nullptr && i < type->real_oneof_decl_count(); ++i) {
-      const FieldDescriptor* chosen = message_->GetReflection()->GetOneofFieldDescriptor(*message_, type->oneof_decl(i));
+      const FieldDescriptor* chosen =
+          message_->GetReflection()->GetOneofFieldDescriptor(*message_, type->oneof_decl(i));
       if (chosen == nullptr || chosen->message_type() == nullptr) continue;
       const FieldDescriptor* inner = chosen->message_type()->FindFieldByName(name);
       if (inner == nullptr) continue;
@@ -286,10 +304,14 @@ class PathWalk {
   }
 
   std::string Select(const std::optional<std::string>& key) {
-    if (!field_->is_repeated()) return key.has_value() ? absl::StrCat(path_, " is no list; leave out [", Printable(*key), "]") : "";
+    if (!field_->is_repeated())
+      return key.has_value() ? absl::StrCat(path_, " is no list; leave out [", Printable(*key), "]")
+                             : "";
     const std::vector<std::string> names = ElementNames();
-    const std::string there = names.empty() ? "it is empty" : absl::StrCat("it has ", absl::StrJoin(names, ", "));
-    if (!key.has_value()) return absl::StrCat(path_, " is a list; select an element, as in ", path_, "[0]; ", there);
+    const std::string there =
+        names.empty() ? "it is empty" : absl::StrCat("it has ", absl::StrJoin(names, ", "));
+    if (!key.has_value())
+      return absl::StrCat(path_, " is a list; select an element, as in ", path_, "[0]; ", there);
     int index = 0;
     if (!absl::SimpleAtoi(*key, &index)) {
       while (index < static_cast<int>(names.size()) && names[index] != *key) ++index;
@@ -305,8 +327,9 @@ class PathWalk {
   std::vector<std::string> ElementNames() const {
     const Reflection* reflection = message_->GetReflection();
     std::vector<std::string> names;
-    const FieldDescriptor* label =
-        field_->message_type() == nullptr ? nullptr : field_->message_type()->FindFieldByName("name");
+    const FieldDescriptor* label = field_->message_type() == nullptr
+                                       ? nullptr
+                                       : field_->message_type()->FindFieldByName("name");
     for (int i = 0; i < reflection->FieldSize(*message_, field_); ++i) {
       std::string name;
       if (label != nullptr && label->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
@@ -332,7 +355,8 @@ class PathWalk {
 
 }  // namespace
 
-TextReader::TextReader(std::string file, google::protobuf::Message* message) : file_(std::move(file)), message_(message) {}
+TextReader::TextReader(std::string file, google::protobuf::Message* message)
+    : file_(std::move(file)), message_(message) {}
 
 bool TextReader::Read(const std::string& text) {
   // Some editors begin a text with a byte-order mark.
@@ -343,16 +367,20 @@ bool TextReader::Read(const std::string& text) {
 
 void TextReader::Set(const std::string& assignment) {
   const size_t equals = assignment.find('=');
-  const std::string path = assignment.substr(0, equals), place = absl::StrCat("--set ", Printable(path));
+  const std::string path = assignment.substr(0, equals),
+                    place = absl::StrCat("--set ", Printable(path));
   const std::vector<PathStep> steps = SplitPath(path);
   if (equals == std::string::npos || steps.empty()) {
-    return AddError(absl::StrCat("--set ", Printable(assignment), ": expected path=value, as in train.batch_size=64"));
+    return AddError(absl::StrCat("--set ", Printable(assignment),
+                                 ": expected path=value, as in train.batch_size=64"));
   }
   PathWalk walk(message_);
   std::string complaint = walk.Follow(steps);
   if (complaint.empty() && walk.field()->is_repeated())
-    complaint = absl::StrCat(walk.path(), " is in a list of plain values; allowed: in the file only");
-  const WrittenValue value{.text = assignment.substr(equals + 1), .quoted = false, .argument = true};
+    complaint =
+        absl::StrCat(walk.path(), " is in a list of plain values; allowed: in the file only");
+  const WrittenValue value{
+      .text = assignment.substr(equals + 1), .quoted = false, .argument = true};
   if (complaint.empty()) complaint = AssignScalar(walk.path(), walk.field(), value, walk.message());
   if (!complaint.empty()) return AddError(absl::StrCat(place, ": ", complaint));
   places_[walk.path()] = place;

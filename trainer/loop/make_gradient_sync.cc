@@ -11,16 +11,21 @@
 
 namespace tandem::loop {
 
-absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(const Job& job, const GradientSyncArgs& args) {
-  const std::vector<Parameter*> replicated = PlacedAs(*args.parameters, args.placements, parallel::Placement::REPLICATED);
+absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(
+    const Job& job, const GradientSyncArgs& args) {
+  const std::vector<Parameter*> replicated =
+      PlacedAs(*args.parameters, args.placements, parallel::Placement::REPLICATED);
   std::vector<std::unique_ptr<parallel::GradientSync>> parts;
   // First, so that the last pushes leave before the wait for all-reduces.
   if (job::ServesParameters(job)) {
-    ASSIGN_OR_RETURN(parts.emplace_back(), parallel::ServedParameters::Create(args.rows, args.tables, args.parameters,
-                                                                  job::ServedPartsOf(job, *args.parameters, args.placements), args.pushes,
-                                                                  args.stream));
+    ASSIGN_OR_RETURN(
+        parts.emplace_back(),
+        parallel::ServedParameters::Create(
+            args.rows, args.tables, args.parameters,
+            job::ServedPartsOf(job, *args.parameters, args.placements), args.pushes, args.stream));
   }
-  ASSIGN_OR_RETURN(parts.emplace_back(), parallel::Ddp::Create(args.parameters, replicated, args.group, args.stream, {}));
+  ASSIGN_OR_RETURN(parts.emplace_back(),
+                   parallel::Ddp::Create(args.parameters, replicated, args.group, args.stream, {}));
   return std::make_unique<parallel::CombinedSync>(std::move(parts));
 }
 

@@ -29,6 +29,7 @@ struct GradientSyncArgs {
 
 // Makes the GradientSync. Collective over the group.
 // REQUIRES: all objects in `args` outlive the result.
-absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(const Job& job, const GradientSyncArgs& args);
+absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(
+    const Job& job, const GradientSyncArgs& args);
 
 }  // namespace tandem::loop

@@ -38,30 +38,35 @@ double SecondsOfProduct(const Gpt& model, int64_t rows, DType dtype, Stream& str
 
 }  // namespace
 
-absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManifest* resumed, Stream& stream,
-                                          comm::ProcessGroup& group, absl::Time deadline) {
+absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManifest* resumed,
+                                          Stream& stream, comm::ProcessGroup& group,
+                                          absl::Time deadline) {
   const bool asked = job.train().has_precision();
   if (asked && job.train().precision() != Train::BF16) return Precision();
   if (resumed != nullptr && resumed->has_compute()) {
     const DType compute = resumed->compute() == Train::BF16 ? DType::BF16 : DType::F32;
-    return Precision{.compute = compute, .reason = absl::StrFormat("precision %s: the checkpoint's", NameOf(compute))};
+    return Precision{.compute = compute,
+                     .reason = absl::StrFormat("precision %s: the checkpoint's", NameOf(compute))};
   }
   if (!asked) {
     if (resumed != nullptr || !stream.on_cuda() || !job.model().has_gpt()) return Precision();
     return Precision{.compute = DType::BF16, .reason = "precision bf16: the default on GPUs"};
   }
   const Gpt& model = job.model().gpt();
-  const int64_t tokens = int64_t{job.train().batch_size()} * model.max_length() / group.size() / job.train().accumulate();
+  const int64_t tokens = int64_t{job.train().batch_size()} * model.max_length() / group.size() /
+                         job.train().accumulate();
   const int64_t rows = std::clamp<int64_t>(tokens, 1, kMaxRows);
   const double f32 = SecondsOfProduct(model, rows, DType::F32, stream);
   const double bf16 = SecondsOfProduct(model, rows, DType::BF16, stream);
   RETURN_IF_ERROR(stream.status());
   double gain = f32 / bf16;
-  const comm::CollectiveArgs args{.stream = &stream, .op = comm::ReduceOp::MIN, .tag = StableHash("precision")};
+  const comm::CollectiveArgs args{
+      .stream = &stream, .op = comm::ReduceOp::MIN, .tag = StableHash("precision")};
   RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(&gain, Shape{1}), args), deadline));
   Precision precision{.compute = gain > 1 ? DType::BF16 : DType::F32, .reason = ""};
-  precision.reason = absl::StrFormat("precision %s: a bf16 product of %d x %d x %d takes %.2f of f32's time here",
-                                     NameOf(precision.compute), rows, model.dim(), model.ffn_dim(), 1 / gain);
+  precision.reason =
+      absl::StrFormat("precision %s: a bf16 product of %d x %d x %d takes %.2f of f32's time here",
+                      NameOf(precision.compute), rows, model.dim(), model.ffn_dim(), 1 / gain);
   return precision;
 }
 

@@ -24,8 +24,9 @@ struct Precision {
 // Chooses the precision. A measured choice is bf16 only if bf16 is faster on every replica. A
 // resumed run takes the checkpoint's choice if it has one. Collective.
 // REQUIRES: all replicas pass the same `resumed`; null: the run starts anew.
-absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManifest* resumed, Stream& stream,
-                                          comm::ProcessGroup& group, absl::Time deadline);
+absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManifest* resumed,
+                                          Stream& stream, comm::ProcessGroup& group,
+                                          absl::Time deadline);
 // Saves the choice of `job`'s run in `manifest`.
 void SavePrecision(const Job& job, DType compute, CheckpointManifest* manifest);
 

@@ -29,7 +29,8 @@ bool RunState::IsBest(double selection) const {
   return std::isfinite(selection) && (best_step_ == 0 || selection > best_selection_);
 }
 
-bool RunState::Evaluated(int64_t epoch, double selection, const std::map<std::string, double>& metrics) {
+bool RunState::Evaluated(int64_t epoch, double selection,
+                         const std::map<std::string, double>& metrics) {
   const bool best = IsBest(selection);
   if (best) {
     best_selection_ = selection;

@@ -33,7 +33,9 @@ class RunState {
   // REQUIRES: `selection` is NaN if any metric is not finite.
   bool Evaluated(int64_t epoch, double selection, const std::map<std::string, double>& metrics);
   // Adds the test metrics of the best evaluation.
-  void AddBestMetrics(const std::map<std::string, double>& metrics) { best_metrics_.insert(metrics.begin(), metrics.end()); }
+  void AddBestMetrics(const std::map<std::string, double>& metrics) {
+    best_metrics_.insert(metrics.begin(), metrics.end());
+  }
   bool patience_ended() const;
 
   int64_t step() const { return step_; }

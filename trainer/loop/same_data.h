@@ -12,6 +12,7 @@ namespace tandem::loop {
 
 // Returns DataLoss, on every replica, if the files differ in size or checksum. Each replica's
 // message names the files that it read. Collective.
-absl::Status VerifySameData(const tasks::JobData& data, comm::ProcessGroup& group, absl::Time deadline);
+absl::Status VerifySameData(const tasks::JobData& data, comm::ProcessGroup& group,
+                            absl::Time deadline);
 
 }  // namespace tandem::loop

@@ -17,7 +17,8 @@ void StepLoader::Run(int64_t first_step, int64_t last_step) {
   for (int64_t step = first_step; step <= last_step; ++step) {
     std::unique_ptr<tasks::StepInput> input = task_->Prepare(step);
     absl::MutexLock lock(&mutex_);
-    auto room = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_ || ready_.size() < kAhead; };
+    auto room = [this]()
+                    ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_ || ready_.size() < kAhead; };
     mutex_.Await(absl::Condition(&room));
     if (stopping_) return;
     ready_.push_back(std::move(input));

@@ -22,16 +22,19 @@ StepPasses::Shapes StepPasses::ShapesOf(tasks::StepInput& input) {
   return shapes;
 }
 
-std::vector<Tensor> StepPasses::Run(Context& context, tasks::StepInput& input, const Variable& rows) {
+std::vector<Tensor> StepPasses::Run(Context& context, tasks::StepInput& input,
+                                    const Variable& rows) {
   Stream& stream = context.stream();
-  const bool traced = stream.tracer() != nullptr, may_launch = may_record_ && !traced && stream.status().ok();
+  const bool traced = stream.tracer() != nullptr,
+             may_launch = may_record_ && !traced && stream.status().ok();
   if (traced) Forget();  // else the step's memory and the graph's would be in use at once
   const Shapes shapes = may_launch ? ShapesOf(input) : Shapes();
   launched_graph_ = may_launch && graph_ != nullptr && shapes == shapes_;
   if (launched_graph_) {
     const std::vector<Tensor*> from = input.Tensors();
     for (size_t i = 0; i < from.size(); ++i) {
-      if (from[i]->defined()) stream.CopyToDevice(inputs_[i].raw(), from[i]->raw(), from[i]->num_bytes());
+      if (from[i]->defined())
+        stream.CopyToDevice(inputs_[i].raw(), from[i]->raw(), from[i]->num_bytes());
     }
     return Launch(context);
   }
@@ -47,7 +50,8 @@ std::vector<Tensor> StepPasses::Run(Context& context, tasks::StepInput& input, c
   return RunEach(context, input, rows);
 }
 
-std::vector<Tensor> StepPasses::RunEach(Context& context, const tasks::StepInput& input, const Variable& rows) {
+std::vector<Tensor> StepPasses::RunEach(Context& context, const tasks::StepInput& input,
+                                        const Variable& rows) {
   options_.sync->BeginStep(options_.num_parts);
   std::vector<Tensor> losses;
   for (int part = 0; part < options_.num_parts; ++part) {
@@ -60,7 +64,8 @@ std::vector<Tensor> StepPasses::RunEach(Context& context, const tasks::StepInput
   return losses;
 }
 
-Variable StepPasses::Forward(Context& context, const tasks::StepInput& input, int part, const Variable& rows) const {
+Variable StepPasses::Forward(Context& context, const tasks::StepInput& input, int part,
+                             const Variable& rows) const {
   const KernelSpan span(context.stream(), SpanKind::PHASE, "forward");
   return options_.task->LossSum(context, input, part, rows);
 }
@@ -78,17 +83,20 @@ void StepPasses::Record(Context& context, tasks::StepInput& input) {
   context.stream().StepOnDevice(context.step());
   if (!context.stream().status().ok()) return;
   parallel::GradientSync& sync = *options_.sync;
-  absl::StatusOr<std::unique_ptr<Graph>> graph = Graph::Record(context.stream(), [&](Graph::Recording& recording) {
-    sync.OnBucket([&](size_t bucket) { recording.DoOnHost([&sync, bucket] { sync.Reduce(bucket); }); });
-    losses_ = RunEach(context, input, Variable());
-    sync.Finish(context);  // fills gradients that no loss reaches with zeros
-    sync.OnBucket(nullptr);
-  });
+  absl::StatusOr<std::unique_ptr<Graph>> graph =
+      Graph::Record(context.stream(), [&](Graph::Recording& recording) {
+        sync.OnBucket(
+            [&](size_t bucket) { recording.DoOnHost([&sync, bucket] { sync.Reduce(bucket); }); });
+        losses_ = RunEach(context, input, Variable());
+        sync.Finish(context);  // fills gradients that no loss reaches with zeros
+        sync.OnBucket(nullptr);
+      });
   if (context.failed()) return Forget();
   if (!graph.ok()) {
     may_record_ = false;
     Forget();
-    options_.note(absl::StrCat("steps run without CUDA graphs: ", std::string(graph.status().message())));
+    options_.note(
+        absl::StrCat("steps run without CUDA graphs: ", std::string(graph.status().message())));
     return;
   }
   graph_ = *std::move(graph);

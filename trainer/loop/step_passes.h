@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kernels/memory/graph.h"
-#include "trainer/tasks/task.h"
 #include "trainer/parallel/gradient_sync.h"
+#include "trainer/tasks/task.h"
 
 namespace tandem::loop {
 
@@ -49,8 +49,10 @@ class StepPasses {
   using Shapes = std::vector<Shape>;
   static Shapes ShapesOf(tasks::StepInput& input);
 
-  Variable Forward(Context& context, const tasks::StepInput& input, int part, const Variable& rows) const;
-  std::vector<Tensor> RunEach(Context& context, const tasks::StepInput& input, const Variable& rows);
+  Variable Forward(Context& context, const tasks::StepInput& input, int part,
+                   const Variable& rows) const;
+  std::vector<Tensor> RunEach(Context& context, const tasks::StepInput& input,
+                              const Variable& rows);
   // True if enough steps like this one have run to record one.
   bool IsSettled(const Shapes& shapes);
   void Record(Context& context, tasks::StepInput& input);
@@ -60,9 +62,9 @@ class StepPasses {
   const StepPassesOptions options_;
   bool may_record_ = options_.may_record;
   bool launched_graph_ = false;
-  Shapes shapes_;      // of the recorded step, or of the last steps that ran alike
-  int num_alike_ = 0;  // number of the last steps with shapes_
-  std::unique_ptr<Graph> graph_;         // null: nothing is recorded
+  Shapes shapes_;                 // of the recorded step, or of the last steps that ran alike
+  int num_alike_ = 0;             // number of the last steps with shapes_
+  std::unique_ptr<Graph> graph_;  // null: nothing is recorded
   // Arrays that the graph reads (each step's input is copied in) and writes.
   std::vector<Tensor> inputs_, losses_;
 };

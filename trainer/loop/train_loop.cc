@@ -6,26 +6,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
-#include "kernels/memory/kernel_span.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/memory/kernel_span.h"
 #include "trainer/checkpoint/writer.h"
-#include "trainer/loop/divergence.h"
-#include "trainer/loop/make_gradient_sync.h"
-#include "trainer/tasks/embedding_table.h"
 #include "trainer/job/job_options.h"
 #include "trainer/job/parameter_placement.h"
+#include "trainer/loop/divergence.h"
+#include "trainer/loop/make_gradient_sync.h"
 #include "trainer/loop/precision.h"
 #include "trainer/loop/run_state.h"
-#include "trainer/report/run_trace.h"
 #include "trainer/loop/same_data.h"
-#include "trainer/report/server_watch.h"
-#include "trainer/report/step_clock.h"
 #include "trainer/loop/step_loader.h"
 #include "trainer/loop/step_passes.h"
-#include "trainer/report/trace_file.h"
 #include "trainer/parallel/data_parallel/ddp.h"
-#include "trainer/sparse/step_pushes.h"
+#include "trainer/report/run_trace.h"
+#include "trainer/report/server_watch.h"
+#include "trainer/report/step_clock.h"
+#include "trainer/report/trace_file.h"
 #include "trainer/sparse/step_optimizer.h"
+#include "trainer/sparse/step_pushes.h"
+#include "trainer/tasks/embedding_table.h"
 
 namespace tandem::loop {
 
@@ -35,7 +35,9 @@ namespace {
 constexpr absl::Duration kMargin = absl::Seconds(1);
 
 // Returns the divisor of the summed loss. At least 1: a batch without targets has a loss of 0.
-double NumTargets(const tasks::StepInput& input) { return static_cast<double>(std::max<int64_t>(1, input.global_targets)); }
+double NumTargets(const tasks::StepInput& input) {
+  return static_cast<double>(std::max<int64_t>(1, input.global_targets));
+}
 
 class Replica {
  public:
@@ -47,10 +49,14 @@ class Replica {
         stream_(&pool_, environment.device),
         parameters_(job.seed(), DType::F32, &stream_),
         table_(tasks::MakeEmbeddingTable(job, environment.clients.rows, &stream_)),
-        task_(data.MakeTask(job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
+        task_(data.MakeTask(
+            job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
         placements_(job::PlacementsOf(job, parameters_)),
-        dense_(job::DenseOptionsOf(job), &parameters_, PlacedAs(parameters_, placements_.value_or(parallel::Placements()), parallel::Placement::REPLICATED)),
-        pushes_(environment.clients.rows, environment.clients.pooled, static_cast<uint32_t>(environment.group->rank())),
+        dense_(job::DenseOptionsOf(job), &parameters_,
+               PlacedAs(parameters_, placements_.value_or(parallel::Placements()),
+                        parallel::Placement::REPLICATED)),
+        pushes_(environment.clients.rows, environment.clients.pooled,
+                static_cast<uint32_t>(environment.group->rank())),
         total_steps_(job::TotalSteps(job, task_->steps_per_epoch())),
         optimizer_(job::DistOptionsOf(job, total_steps_), &dense_, environment.clients.rows),
         state_(job.train()),
@@ -97,7 +103,9 @@ class Replica {
     return every > 0 && step % every == 0;
   }
   // True if the last step's evaluation was due, but a stop came before its end.
-  bool EvaluationOwed() const { return EvaluationDue(state_.step()) && state_.has_steps_since_mean(); }
+  bool EvaluationOwed() const {
+    return EvaluationDue(state_.step()) && state_.has_steps_since_mean();
+  }
   // Evaluates if due. Sets *best if the evaluation is the best so far. A stop leaves everything
   // unchanged.
   absl::Status EvaluateIfDue(int64_t step, bool* best);
@@ -117,12 +125,16 @@ class Replica {
   absl::Status AwaitCommits();
   absl::StatusOr<report::RunSummary> Summarise(const std::string& status);
   bool IsBsp() const { return job_.ps().consistency() == BSP; }
-  bool EpochEnds(int64_t step) const { return step % task_->steps_per_epoch() == 0 || step == total_steps_; }
+  bool EpochEnds(int64_t step) const {
+    return step % task_->steps_per_epoch() == 0 || step == total_steps_;
+  }
   int64_t EpochOf(int64_t step) const { return (step - 1) / task_->steps_per_epoch() + 1; }
   absl::Duration Timeout() const { return absl::Seconds(job_.runtime().timeout_seconds()); }
   absl::Time Deadline() const { return absl::Now() + Timeout(); }
   // The time limit of rank 0's checkpoint, which may take longer than a wait for a peer.
-  absl::Duration CheckpointTimeout() const { return absl::Seconds(job_.checkpoint().timeout_seconds()); }
+  absl::Duration CheckpointTimeout() const {
+    return absl::Seconds(job_.checkpoint().timeout_seconds());
+  }
   absl::Status Barrier(const char* name, absl::Duration timeout);
   std::unique_ptr<StepPasses> MakePasses();
   std::unique_ptr<report::RunTrace> MakeTrace(int64_t first_step);
@@ -153,13 +165,13 @@ class Replica {
   // The next steps, in order. Destroyed after an abort, so that their pulls cannot delay the end of
   // a failed run.
   std::deque<PendingStep> pending_;
-  int64_t last_pending_ = 0;  // number of the last pending step
+  int64_t last_pending_ = 0;     // number of the last pending step
   report::ServerWatch servers_;  // rank 0 only
 
   Stopwatch run_watch_;
   double train_seconds_ = 0;
   int64_t samples_ = 0, tokens_ = 0, skipped_ = 0;  // counted over this process's steps
-  int64_t saved_step_ = 0;  // of the last checkpoint; 0: none
+  int64_t saved_step_ = 0;                          // of the last checkpoint; 0: none
   bool stopping_ = false;
 };
 
@@ -170,7 +182,8 @@ absl::Status Replica::Prepare() {
   const std::vector<TableSpec> dense_tables = job::DenseTableSpecsOf(job_);
   tables.insert(tables.end(), dense_tables.begin(), dense_tables.end());
   RETURN_IF_ERROR(environment_.clients.tables->CreateTables(tables, Timeout()));
-  comm::ProcessGroup* const gradients = environment_.device_group != nullptr ? environment_.device_group : environment_.group;
+  comm::ProcessGroup* const gradients =
+      environment_.device_group != nullptr ? environment_.device_group : environment_.group;
   ASSIGN_OR_RETURN(sync_, MakeGradientSync(job_, {.parameters = &parameters_,
                                                   .placements = *placements_,
                                                   .group = gradients,
@@ -179,14 +192,17 @@ absl::Status Replica::Prepare() {
                                                   .pushes = &pushes_,
                                                   .stream = &stream_}));
   passes_ = MakePasses();
-  RETURN_IF_ERROR(environment_.resume != nullptr ? Restore(*environment_.resume) : FillOwners(nullptr, Timeout()));
+  RETURN_IF_ERROR(environment_.resume != nullptr ? Restore(*environment_.resume)
+                                                 : FillOwners(nullptr, Timeout()));
   RETURN_IF_ERROR(SetPrecision());
   const absl::uint128 dense_hash = dense_.State().Hash();
   RETURN_IF_ERROR(stream_.status());  // a failed stream makes the hash meaningless
-  RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_hash), "initial weights", Deadline()));
+  RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_hash),
+                                        "initial weights", Deadline()));
   if (environment_.output == nullptr) return absl::OkStatus();
   // Begins the output last, because nothing can refuse the run any more.
-  return environment_.resume != nullptr ? environment_.output->BeginAfter(state_.step()) : environment_.output->BeginAnew();
+  return environment_.resume != nullptr ? environment_.output->BeginAfter(state_.step())
+                                        : environment_.output->BeginAnew();
 }
 
 absl::Status Replica::SetPrecision() {
@@ -194,13 +210,16 @@ absl::Status Replica::SetPrecision() {
   if (environment_.compute) {
     precision.compute = *environment_.compute;
   } else {
-    const CheckpointManifest* resumed = environment_.resume != nullptr ? &environment_.resume->manifest : nullptr;
-    ASSIGN_OR_RETURN(precision, ChoosePrecision(job_, resumed, stream_, *environment_.group, Deadline()));
+    const CheckpointManifest* resumed =
+        environment_.resume != nullptr ? &environment_.resume->manifest : nullptr;
+    ASSIGN_OR_RETURN(precision,
+                     ChoosePrecision(job_, resumed, stream_, *environment_.group, Deadline()));
   }
   compute_ = precision.compute;
   peak_flops_ = PeakFlops(stream_.device(), compute_);
   if (compute_ == DType::BF16) parameters_.MakeShadows(stream_);
-  if (environment_.output != nullptr && !precision.reason.empty()) environment_.output->Note(precision.reason);
+  if (environment_.output != nullptr && !precision.reason.empty())
+    environment_.output->Note(precision.reason);
   return absl::OkStatus();
 }
 
@@ -211,12 +230,14 @@ absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
   state_.Restore(saved.manifest);
   saved_step_ = state_.step();
   const absl::Time deadline = absl::Now() + CheckpointTimeout();
-  if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.clients.tables, deadline));
+  if (environment_.group->rank() == 0)
+    RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.clients.tables, deadline));
   return FillOwners(&state, CheckpointTimeout());
 }
 
 absl::Status Replica::FillOwners(const optim::DenseState* restored, absl::Duration timeout) {
-  if (environment_.group->rank() == 0) RETURN_IF_ERROR(sync_->WriteState(restored, absl::Now() + timeout));
+  if (environment_.group->rank() == 0)
+    RETURN_IF_ERROR(sync_->WriteState(restored, absl::Now() + timeout));
   return Barrier("assigned", timeout);  // no replica pulls before rank 0 has written
 }
 
@@ -234,11 +255,11 @@ std::unique_ptr<StepPasses> Replica::MakePasses() {
 
 std::unique_ptr<report::RunTrace> Replica::MakeTrace(int64_t first_step) {
   report::RunTraceOptions options{.first_step = first_step + job_.trace().first_step() - 1,
-                          .num_steps = job_.trace().steps(),
-                          .stream = &stream_,
-                          .group = environment_.group,
-                          .tables = environment_.clients.tables,
-                          .master = environment_.master};
+                                  .num_steps = job_.trace().steps(),
+                                  .stream = &stream_,
+                                  .group = environment_.group,
+                                  .tables = environment_.clients.tables,
+                                  .master = environment_.master};
   if (environment_.on_trace) {
     options.deliver = [this](const std::vector<RoleTrace>& traces) {
       environment_.on_trace(traces);
@@ -246,7 +267,8 @@ std::unique_ptr<report::RunTrace> Replica::MakeTrace(int64_t first_step) {
     };
   } else if (environment_.output != nullptr) {
     options.deliver = [this](std::vector<RoleTrace> traces) {
-      return report::WriteTraceFile(environment_.output->folder() + "/trace.json", std::move(traces));
+      return report::WriteTraceFile(environment_.output->folder() + "/trace.json",
+                                    std::move(traces));
     };
   }
   return std::make_unique<report::RunTrace>(options);
@@ -268,7 +290,9 @@ void Replica::PullNext() {
   PendingStep next{loader_->Next(), nullptr};
   if (!next.input) return;
   ++last_pending_;
-  if (table_) next.rows = table_->Pull(static_cast<uint64_t>(last_pending_), /*create=*/true, next.input->ids);
+  if (table_)
+    next.rows =
+        table_->Pull(static_cast<uint64_t>(last_pending_), /*create=*/true, next.input->ids);
   pending_.push_back(std::move(next));
 }
 
@@ -279,7 +303,8 @@ absl::Status Replica::AwaitCommits() {
 
 absl::Status Replica::ForwardBackward(Context& context, report::StepRecord& record) {
   Variable rows;
-  if (table_) rows = table_->Enter(context, *pending_.front().rows, pushes_, job_.train().accumulate() - 1);
+  if (table_)
+    rows = table_->Enter(context, *pending_.front().rows, pushes_, job_.train().accumulate() - 1);
   context.Fail(sync_->AwaitWeights(context.deadline()));
   clock_.Mark(report::StepClock::PULL);
   if (context.failed()) return context.status();
@@ -309,14 +334,18 @@ absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, report::St
   const bool kept_back = shared[2] > 0;
   record.skipped = kept_back || !std::isfinite(record.loss);
   if (!record.skipped) return absl::OkStatus();
-  if (!std::isfinite(record.loss)) return NotFinite(record.step, absl::StrCat("loss is ", NonFiniteText(record.loss)));
-  return NotFinite(record.step, absl::StrCat("the gradient of ", mine.value_or("a served parameter"), " is not finite"));
+  if (!std::isfinite(record.loss))
+    return NotFinite(record.step, absl::StrCat("loss is ", NonFiniteText(record.loss)));
+  return NotFinite(
+      record.step,
+      absl::StrCat("the gradient of ", mine.value_or("a served parameter"), " is not finite"));
 }
 
 absl::Status Replica::NotFinite(int64_t step, const std::string& what) {
   const bool stops = job_.train().non_finite() == Train::STOP;
   if (!stops && skipped_ == 0 && environment_.output != nullptr) {
-    environment_.output->Note(absl::StrCat("step ", step, " is skipped: ", what, "; later ones are counted"));
+    environment_.output->Note(
+        absl::StrCat("step ", step, " is skipped: ", what, "; later ones are counted"));
   }
   if (!stops) return absl::OkStatus();
   return Diverged({step, what, optimizer_.LearningRate(step), /*may_skip=*/true, saved_step_});
@@ -329,7 +358,8 @@ absl::Status Replica::Ended(int64_t step, const std::string& what) const {
 absl::Status Replica::CheckWeights(int64_t step) {
   const std::string wrong = dense_.FirstNonFinite(stream_);
   RETURN_IF_ERROR(stream_.status());
-  return wrong.empty() ? absl::OkStatus() : Ended(step, absl::StrCat("parameter ", wrong, " is not finite"));
+  return wrong.empty() ? absl::OkStatus()
+                       : Ended(step, absl::StrCat("parameter ", wrong, " is not finite"));
 }
 
 absl::Status Replica::Commit(Context& context, bool want_norm, report::StepRecord& record) {
@@ -337,7 +367,9 @@ absl::Status Replica::Commit(Context& context, bool want_norm, report::StepRecor
   optimizer_.AwaitPushes(context, pushes_);
   clock_.Mark(report::StepClock::PUSH);
   const auto on_non_finite = [&] {
-    return NotFinite(record.step, absl::StrCat("the gradient of ", dense_.FirstNonFiniteGradient(stream_), " is not finite"));
+    return NotFinite(
+        record.step,
+        absl::StrCat("the gradient of ", dense_.FirstNonFiniteGradient(stream_), " is not finite"));
   };
   ASSIGN_OR_RETURN(const sparse::StepOptimizer::StepResult result,
                    optimizer_.Step(context, {.count = NumTargets(*pending_.front().input),
@@ -391,7 +423,8 @@ absl::Status Replica::TrainStep(int64_t step) {
   tokens_ += tokens;
   train_seconds_ += seconds;
   state_.Count(step, samples, tokens, record.loss, record.skipped);
-  if (log && environment_.output != nullptr) RETURN_IF_ERROR(environment_.output->Step(record, total_steps_));
+  if (log && environment_.output != nullptr)
+    RETURN_IF_ERROR(environment_.output->Step(record, total_steps_));
   if (environment_.on_step) environment_.on_step(record);
   return absl::OkStatus();
 }
@@ -437,10 +470,10 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
   RETURN_IF_ERROR(AwaitWeights());
   RETURN_IF_ERROR(CheckWeights(step));
   passes_->MakeRoom();
-  const tasks::EvaluationArgs args{.stream = &stream_,
-                            .timeout = Timeout(),
-                            .stop_agreed = [this] { return StopAgreed(); }};
-  ASSIGN_OR_RETURN(const tasks::Evaluation valid, task_->Evaluate(tasks::EvaluationSplit::VALID, args));
+  const tasks::EvaluationArgs args{
+      .stream = &stream_, .timeout = Timeout(), .stop_agreed = [this] { return StopAgreed(); }};
+  ASSIGN_OR_RETURN(const tasks::Evaluation valid,
+                   task_->Evaluate(tasks::EvaluationSplit::VALID, args));
   std::string wrong = FirstNonFinite("valid/", valid);
   tasks::Evaluation test;
   if (!stopping_ && wrong.empty() && state_.IsBest(valid.selection)) {
@@ -451,9 +484,15 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
   }
   RETURN_IF_ERROR(stream_.status());
   if (stopping_) return absl::OkStatus();  // the evaluation was broken off; discard all its results
-  if (!wrong.empty() && job_.train().non_finite() == Train::STOP) return Ended(step, absl::StrCat("evaluation: ", wrong));
+  if (!wrong.empty() && job_.train().non_finite() == Train::STOP)
+    return Ended(step, absl::StrCat("evaluation: ", wrong));
   const int64_t epoch = EpochOf(step);
-  report::EvaluationRecord record{.step = step, .epoch = epoch, .train_loss = state_.MeanLoss(), .best = false, .decides = "valid/" + valid.decides, .metrics = {}};
+  report::EvaluationRecord record{.step = step,
+                                  .epoch = epoch,
+                                  .train_loss = state_.MeanLoss(),
+                                  .best = false,
+                                  .decides = "valid/" + valid.decides,
+                                  .metrics = {}};
   state_.BeginMean();
   for (const auto& [name, value] : valid.metrics) record.metrics["valid/" + name] = value;
   const double selection = wrong.empty() ? valid.selection : std::nan("");
@@ -474,7 +513,8 @@ absl::Status Replica::EvaluateAndSave(int64_t step) {
 absl::Status Replica::MakeUpEvaluation() {
   if (!EvaluationOwed()) return absl::OkStatus();
   // An earlier resumed run may have made this evaluation, left its record and then been killed.
-  if (environment_.output != nullptr) RETURN_IF_ERROR(environment_.output->TakeBackEvaluation(state_.step()));
+  if (environment_.output != nullptr)
+    RETURN_IF_ERROR(environment_.output->TakeBackEvaluation(state_.step()));
   return EvaluateAndSave(state_.step());
 }
 
@@ -506,7 +546,8 @@ absl::Status Replica::SaveCheckpoint() {
     args.manifest.set_num_items(data_.num_items());
     for (const SavedFile& file : data_.Files()) *args.manifest.add_data() = file;
     SavePrecision(job_, compute_, &args.manifest);
-    for (const TableSpec& spec : job::TableSpecsOf(job_)) *args.manifest.add_tables() = environment_.clients.tables->StoredSpec(spec);
+    for (const TableSpec& spec : job::TableSpecsOf(job_))
+      *args.manifest.add_tables() = environment_.clients.tables->StoredSpec(spec);
     const absl::Status written = checkpoint::WriteCheckpoint(args);
     if (absl::IsOutOfRange(written)) return Ended(state_.step(), std::string(written.message()));
     RETURN_IF_ERROR(written);
@@ -528,7 +569,8 @@ absl::StatusOr<report::RunSummary> Replica::Summarise(const std::string& status)
   TakeNote(trace_->Finish(Deadline()));
   const absl::uint128 dense_hash = dense_.State().Hash();
   RETURN_IF_ERROR(stream_.status());
-  RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_hash), "weights", Deadline()));
+  RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_hash),
+                                        "weights", Deadline()));
   report::RunSummary summary;
   summary.job = job_.name();
   summary.status = status;
@@ -543,21 +585,29 @@ absl::StatusOr<report::RunSummary> Replica::Summarise(const std::string& status)
   summary.samples_per_second = static_cast<double>(samples_) / std::max(1e-9, train_seconds_);
   summary.tokens_per_second = static_cast<double>(tokens_) / std::max(1e-9, train_seconds_);
   summary.dense_parameters = static_cast<uint64_t>(parameters_.num_elements());
-  ASSIGN_OR_RETURN(const StatisticsReply of_others,
-                   report::GatherStatistics(*environment_.group, environment_.clients.tables->OwnStatistics(), Deadline()));
+  ASSIGN_OR_RETURN(
+      const StatisticsReply of_others,
+      report::GatherStatistics(*environment_.group, environment_.clients.tables->OwnStatistics(),
+                               Deadline()));
   if (environment_.output != nullptr) {
-    ASSIGN_OR_RETURN(const ps::HashResult sparse, environment_.clients.tables->Hash().Wait(Deadline()));
-    optim::DenseState elsewhere{&parameters_, dense_.slot_names(), std::vector<optim::DenseState::Entry>(parameters_.all().size())};
+    ASSIGN_OR_RETURN(const ps::HashResult sparse,
+                     environment_.clients.tables->Hash().Wait(Deadline()));
+    optim::DenseState elsewhere{&parameters_, dense_.slot_names(),
+                                std::vector<optim::DenseState::Entry>(parameters_.all().size())};
     RETURN_IF_ERROR(ReadElsewhere(&elsewhere, Deadline()));
     summary.params_hash = dense_hash + elsewhere.Hash() + sparse.hash;
     summary.sparse_rows = sparse.num_rows;
     if (skipped_ > 0) {
-      environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their loss or gradients were not finite"));
+      environment_.output->Note(
+          absl::StrCat(skipped_, " steps were skipped: their loss or gradients were not finite"));
     }
-    ASSIGN_OR_RETURN(StatisticsReply statistics, environment_.clients.tables->Statistics().Wait(Deadline()));
+    ASSIGN_OR_RETURN(StatisticsReply statistics,
+                     environment_.clients.tables->Statistics().Wait(Deadline()));
     ps::MergeStatistics(of_others, &statistics);
-    for (const std::string& note : report::ServerNotes(statistics, /*may_be_stale=*/!IsBsp())) environment_.output->Note(note);
-    for (const std::string& line : environment_.clients.tables->Report()) environment_.output->Note(line);
+    for (const std::string& note : report::ServerNotes(statistics, /*may_be_stale=*/!IsBsp()))
+      environment_.output->Note(note);
+    for (const std::string& line : environment_.clients.tables->Report())
+      environment_.output->Note(line);
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
   // No replica leaves and takes its part of the job down before rank 0 has read everything.
@@ -575,18 +625,21 @@ absl::StatusOr<report::RunSummary> Replica::Run() {
   const int32_t under_way = table_ && job_.ps().consistency() == PERMIT ? job_.ps().staleness() : 1;
   for (int32_t i = 0; i < under_way; ++i) PullNext();
   RETURN_IF_ERROR(MakeUpEvaluation());
-  for (int64_t step = first; step <= total_steps_ && !stopping_ && !state_.patience_ended(); ++step) {
+  for (int64_t step = first; step <= total_steps_ && !stopping_ && !state_.patience_ended();
+       ++step) {
     RETURN_IF_ERROR(TrainStep(step));
     RETURN_IF_ERROR(EvaluateAndSave(step));
   }
   // A signal after the last evaluation stopped nothing.
-  const bool complete = !EvaluationOwed() && (state_.step() >= total_steps_ || state_.patience_ended());
+  const bool complete =
+      !EvaluationOwed() && (state_.step() >= total_steps_ || state_.patience_ended());
   return Summarise(complete ? report::kCompleted : report::kStopped);
 }
 
 }  // namespace
 
-absl::StatusOr<report::RunSummary> RunReplica(const Job& job, const tasks::JobData& data, const ReplicaEnvironment& environment) {
+absl::StatusOr<report::RunSummary> RunReplica(const Job& job, const tasks::JobData& data,
+                                              const ReplicaEnvironment& environment) {
   // Declared here so that the replica outlives the abort below, which completes its pending calls.
   Replica replica(job, data, environment);
   absl::StatusOr<report::RunSummary> summary = replica.Run();

@@ -11,13 +11,13 @@
 
 #include "kernels/base/device.h"
 #include "proto/job.pb.h"
-#include "trainer/comm/process_group.h"
 #include "proto/trace.pb.h"
 #include "ps/client/clients.h"
 #include "rpc/master/client.h"
 #include "trainer/checkpoint/reader.h"
-#include "trainer/tasks/job_data.h"
+#include "trainer/comm/process_group.h"
 #include "trainer/report/run_output.h"
+#include "trainer/tasks/job_data.h"
 
 namespace tandem::loop {
 
@@ -28,10 +28,10 @@ struct ReplicaEnvironment {
   ps::Clients clients = {};
   // Rank 0 only; begins once nothing can refuse the run any more.
   report::RunOutput* output = nullptr;
-  Device device = {};                   // where the replica computes: DeviceOf the job
+  Device device = {};  // where the replica computes: DeviceOf the job
   // Group of the same ranks, for arrays on `device`; null on a CPU, and for the only replica.
   comm::ProcessGroup* device_group = nullptr;
-  int num_servers = 0;                  // for the summary; 0: local tables
+  int num_servers = 0;  // for the summary; 0: local tables
   // Called in every step and before every block of an evaluation. If any replica returns true, all
   // replicas end after the same step. They write a checkpoint and return a summary with status
   // "stopped". The resumed run makes an evaluation that was due then.
@@ -47,6 +47,7 @@ struct ReplicaEnvironment {
 
 // Runs the resolved job. After an error aborts the group and the client, so that no peer waits for
 // this replica.
-absl::StatusOr<report::RunSummary> RunReplica(const Job& job, const tasks::JobData& data, const ReplicaEnvironment& environment);
+absl::StatusOr<report::RunSummary> RunReplica(const Job& job, const tasks::JobData& data,
+                                              const ReplicaEnvironment& environment);
 
 }  // namespace tandem::loop

@@ -15,7 +15,8 @@ nn::BlockOptions BlockOptionsOf(const GptOptions& options) {
   };
   // Each block adds to the residual stream twice. With this scale the stream's variance does not
   // grow with depth.
-  const double residual_stddev = options.init_stddev / std::sqrt(2.0 * static_cast<double>(options.layers));
+  const double residual_stddev =
+      options.init_stddev / std::sqrt(2.0 * static_cast<double>(options.layers));
   return {.dim = options.dim,
           .heads = options.heads,
           .ffn_dim = options.ffn_dim,
@@ -31,7 +32,8 @@ nn::BlockOptions BlockOptionsOf(const GptOptions& options) {
 
 Variable TokenParameter(const GptOptions& options, ParameterSet& parameters) {
   if (options.token_rows_outside) return Variable();
-  return parameters.Normal("embedding.tokens", Shape{options.vocabulary_size, options.dim}, options.embedding_stddev);
+  return parameters.Normal("embedding.tokens", Shape{options.vocabulary_size, options.dim},
+                           options.embedding_stddev);
 }
 
 std::vector<nn::PreNormBlock> Blocks(const GptOptions& options, ParameterSet& parameters) {
@@ -53,17 +55,21 @@ Gpt::Gpt(const GptOptions& options, ParameterSet& parameters)
       blocks_(Blocks(options, parameters)),
       final_norm_(parameters, "final_norm", options.dim, options.norm_epsilon, options.norm_bias) {
   if (options.tied_embeddings) return;
-  head_.emplace(parameters, "head", options.dim, options.vocabulary_size,
-                nn::LinearOptions{.bias = options.linear_bias, .init = options.init, .stddev = options.init_stddev});
+  head_.emplace(
+      parameters, "head", options.dim, options.vocabulary_size,
+      nn::LinearOptions{
+          .bias = options.linear_bias, .init = options.init, .stddev = options.init_stddev});
 }
 
 const Variable& Gpt::TokenRows(const Variable& tokens) const {
   TANDEM_CHECK(tokens.defined() == options_.token_rows_outside)
-      << "token rows from outside: " << tokens.defined() << ", expected: " << options_.token_rows_outside;
+      << "token rows from outside: " << tokens.defined()
+      << ", expected: " << options_.token_rows_outside;
   return options_.token_rows_outside ? tokens : tokens_;
 }
 
-Variable Gpt::Embed(Context& context, const Variable& tokens, const Tensor& inputs, const Tensor& positions) const {
+Variable Gpt::Embed(Context& context, const Variable& tokens, const Tensor& inputs,
+                    const Tensor& positions) const {
   return ops::Add(context, ops::GatherRows(context, TokenRows(tokens), inputs),
                   ops::GatherRows(context, positions_, positions));
 }
@@ -89,14 +95,14 @@ Gpt::Head Gpt::HeadOf(const Variable& tokens) const {
 
 Variable Gpt::LossSum(Context& context, const Variable& tokens, const GptInput& input) const {
   const Head head = HeadOf(tokens);
-  return ops::LinearCrossEntropySum(context, Encode(context, tokens, input), head.weight, head.is_table, head.bias,
-                                    input.targets);
+  return ops::LinearCrossEntropySum(context, Encode(context, tokens, input), head.weight,
+                                    head.is_table, head.bias, input.targets);
 }
 
 Tensor Gpt::Losses(Context& context, const Variable& tokens, const GptInput& input) const {
   const Head head = HeadOf(tokens);
-  return ops::LinearCrossEntropyLosses(context, Encode(context, tokens, input), head.weight, head.is_table, head.bias,
-                                       input.targets);
+  return ops::LinearCrossEntropyLosses(context, Encode(context, tokens, input), head.weight,
+                                       head.is_table, head.bias, input.targets);
 }
 
 Variable Gpt::Extend(Context& context, const Variable& tokens, const Tensor& symbols,

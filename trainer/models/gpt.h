@@ -71,7 +71,8 @@ class Gpt {
 
  private:
   // The rows [n, dim] that enter the blocks, before dropout.
-  Variable Embed(Context& context, const Variable& tokens, const Tensor& inputs, const Tensor& positions) const;
+  Variable Embed(Context& context, const Variable& tokens, const Tensor& inputs,
+                 const Tensor& positions) const;
   const Variable& TokenRows(const Variable& tokens) const;
   // The last layer: turns hidden states into logits.
   struct Head {

@@ -24,7 +24,9 @@ Tensor GptDecoder::Feed(absl::Span<const int64_t> symbols) {
   Context context({.stream = stream_, .training = false});
   const Tensor hidden = gpt_->Extend(context, tokens_, Tensor::FromVector(next), caches_).value();
   const Variable last = Variable::Constant(hidden.Rows(hidden.dim(0) - 1, hidden.dim(0)));
-  return gpt_->Logits(context, tokens_, last).value().Reshape(Shape{gpt_->options().vocabulary_size});
+  return gpt_->Logits(context, tokens_, last)
+      .value()
+      .Reshape(Shape{gpt_->options().vocabulary_size});
 }
 
 }  // namespace tandem::models

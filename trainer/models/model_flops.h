@@ -23,13 +23,16 @@ constexpr double ProductFlops(double rows, int64_t in, int64_t out) {
 }
 
 constexpr double BlocksFlops(const BlocksWork& work) {
-  const double products = 4 * ProductFlops(work.tokens, work.dim, work.dim) + 2 * ProductFlops(work.tokens, work.dim, work.ffn_dim);
+  const double products = 4 * ProductFlops(work.tokens, work.dim, work.dim) +
+                          2 * ProductFlops(work.tokens, work.dim, work.ffn_dim);
   // Scores and weighted values, over all heads.
   const double attention = 2 * 6.0 * work.pairs * static_cast<double>(work.dim);
   return static_cast<double>(work.layers) * (products + attention);
 }
 
 // The pairs of causal attention over one sample.
-constexpr double CausalPairs(int64_t length) { return 0.5 * static_cast<double>(length) * static_cast<double>(length + 1); }
+constexpr double CausalPairs(int64_t length) {
+  return 0.5 * static_cast<double>(length) * static_cast<double>(length + 1);
+}
 
 }  // namespace tandem::models

@@ -19,6 +19,7 @@ struct SamplingOptions {
 // `step` numbers the draws of a text. Equal logits are ordered by their tokens. NaN is drawn only
 // if all logits are NaN.
 // REQUIRES: at least one logit; temperature and top_k are not negative.
-int64_t SampleToken(absl::Span<const float> logits, const SamplingOptions& options, RandomKey key, uint64_t step);
+int64_t SampleToken(absl::Span<const float> logits, const SamplingOptions& options, RandomKey key,
+                    uint64_t step);
 
 }  // namespace tandem::models

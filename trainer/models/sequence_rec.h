@@ -24,9 +24,9 @@ struct SequenceRecOptions {
 // A packed batch. Item numbers are places in the table of item rows given beside the batch.
 struct SequenceInput {
   nn::PackedRows rows;
-  Tensor inputs;      // i64 [T]
-  Tensor targets;     // i64 [T]; training
-  Tensor negatives;   // i64 [T] (BCE) or [N], shared by all targets (SAMPLED_SOFTMAX)
+  Tensor inputs;     // i64 [T]
+  Tensor targets;    // i64 [T]; training
+  Tensor negatives;  // i64 [T] (BCE) or [N], shared by all targets (SAMPLED_SOFTMAX)
 
   SequenceInput To(Device device, Stream& stream) const;
 };

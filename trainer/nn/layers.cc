@@ -10,7 +10,8 @@ namespace tandem::nn {
 
 namespace {
 
-Variable InitialWeight(ParameterSet& parameters, const std::string& name, Shape shape, const LinearOptions& options) {
+Variable InitialWeight(ParameterSet& parameters, const std::string& name, Shape shape,
+                       const LinearOptions& options) {
   if (options.init == Init::NORMAL) return parameters.Normal(name, shape, options.stddev);
   return parameters.Uniform(name, shape, 1 / std::sqrt(static_cast<double>(shape[0])));
 }
@@ -24,17 +25,22 @@ Variable InitialBias(ParameterSet& parameters, const std::string& name, int64_t 
 
 }  // namespace
 
-Linear::Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out, const LinearOptions& options)
+Linear::Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
+               const LinearOptions& options)
     : weight_(InitialWeight(parameters, name + ".weight", Shape{in, out}, options)),
       bias_(InitialBias(parameters, name + ".bias", in, out, options)) {}
 
-Variable Linear::Forward(Context& context, const Variable& x) const { return ops::Linear(context, x, weight_, bias_); }
+Variable Linear::Forward(Context& context, const Variable& x) const {
+  return ops::Linear(context, x, weight_, bias_);
+}
 
-Variable Linear::ForwardActivated(Context& context, const Variable& x, kernels::Activation activation) const {
+Variable Linear::ForwardActivated(Context& context, const Variable& x,
+                                  kernels::Activation activation) const {
   return ops::LinearActivate(context, x, weight_, bias_, activation);
 }
 
-LayerNorm::LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon, bool bias)
+LayerNorm::LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon,
+                     bool bias)
     : gamma_(parameters.Constant(name + ".gamma", Shape{dim}, 1)),
       beta_(bias ? parameters.Constant(name + ".beta", Shape{dim}, 0) : Variable()),
       epsilon_(epsilon) {}
@@ -80,10 +86,12 @@ void KeyValueCache::Append(const Tensor& qkv) {
   length_ += count;
 }
 
-SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name, const BlockOptions& options)
+SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name,
+                             const BlockOptions& options)
     : options_(options),
-      scale_(options.attention_scale > 0 ? options.attention_scale
-                                         : 1.0 / std::sqrt(static_cast<double>(options.dim / options.heads))),
+      scale_(options.attention_scale > 0
+                 ? options.attention_scale
+                 : 1.0 / std::sqrt(static_cast<double>(options.dim / options.heads))),
       qkv_(parameters, name + ".qkv", options.dim, 3 * options.dim, options.qkv),
       output_(parameters, name + ".output", options.dim, options.dim, options.residual),
       operation_(StableHash(name + ".dropout")) {
@@ -91,13 +99,14 @@ SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name, 
 }
 
 Variable SelfAttention::Forward(Context& context, const Variable& x, const PackedRows& rows) const {
-  const Variable mixed = ops::SelfAttention(context, qkv_.Forward(context, x), rows.offsets, rows.row_index,
-                                            {.heads = options_.heads,
-                                             .max_length = rows.max_length,
-                                             .causal = options_.causal,
-                                             .scale = scale_,
-                                             .dropout = options_.dropout,
-                                             .operation = operation_});
+  const Variable mixed =
+      ops::SelfAttention(context, qkv_.Forward(context, x), rows.offsets, rows.row_index,
+                         {.heads = options_.heads,
+                          .max_length = rows.max_length,
+                          .causal = options_.causal,
+                          .scale = scale_,
+                          .dropout = options_.dropout,
+                          .operation = operation_});
   return output_.Forward(context, mixed);
 }
 
@@ -109,16 +118,18 @@ Variable SelfAttention::Extend(Context& context, const Variable& x, KeyValueCach
   const Tensor output = Tensor::Empty(Shape{tokens, options_.dim}, qkv.dtype());
   const Shape cached{cache.length(), heads, dim};
   const ArrayView result = output.Reshape(Shape{tokens, heads, dim}).view();
-  kernels::CachedAttention({.q = ArrayView(qkv.raw(), qkv.dtype(), result.shape, Shape{3 * heads * dim, dim, 1}),
-                            .k = cache.keys().Reshape(cached).view(),
-                            .v = cache.values().Reshape(cached).view(),
-                            .output = result,
-                            .scale = scale_},
-                           context.stream());
+  kernels::CachedAttention(
+      {.q = ArrayView(qkv.raw(), qkv.dtype(), result.shape, Shape{3 * heads * dim, dim, 1}),
+       .k = cache.keys().Reshape(cached).view(),
+       .v = cache.values().Reshape(cached).view(),
+       .output = result,
+       .scale = scale_},
+      context.stream());
   return output_.Forward(context, Variable::Constant(output));
 }
 
-FeedForward::FeedForward(ParameterSet& parameters, const std::string& name, const BlockOptions& options)
+FeedForward::FeedForward(ParameterSet& parameters, const std::string& name,
+                         const BlockOptions& options)
     : activation_(options.activation),
       up_(parameters, name + ".up", options.dim, options.ffn_dim, options.up),
       down_(parameters, name + ".down", options.ffn_dim, options.dim, options.residual) {}
@@ -127,40 +138,51 @@ Variable FeedForward::Forward(Context& context, const Variable& x) const {
   return down_.Forward(context, up_.ForwardActivated(context, x, activation_));
 }
 
-PostNormBlock::PostNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options)
+PostNormBlock::PostNormBlock(ParameterSet& parameters, const std::string& name,
+                             const BlockOptions& options)
     : attention_(parameters, name + ".attention", options),
       attention_dropout_(name + ".attention_dropout", options.dropout),
-      attention_norm_(parameters, name + ".attention_norm", options.dim, options.norm_epsilon, options.norm_bias),
+      attention_norm_(parameters, name + ".attention_norm", options.dim, options.norm_epsilon,
+                      options.norm_bias),
       ffn_(parameters, name + ".ffn", options),
       ffn_dropout_(name + ".ffn_dropout", options.dropout),
-      ffn_norm_(parameters, name + ".ffn_norm", options.dim, options.norm_epsilon, options.norm_bias) {}
+      ffn_norm_(parameters, name + ".ffn_norm", options.dim, options.norm_epsilon,
+                options.norm_bias) {}
 
 Variable PostNormBlock::Forward(Context& context, const Variable& x, const PackedRows& rows) const {
   const Variable attended = attention_.Forward(context, x, rows);
-  const Variable hidden = attention_norm_.Forward(context, attention_dropout_.Onto(x, attended, rows)).output;
-  return ffn_norm_.Forward(context, ffn_dropout_.Onto(hidden, ffn_.Forward(context, hidden), rows)).output;
+  const Variable hidden =
+      attention_norm_.Forward(context, attention_dropout_.Onto(x, attended, rows)).output;
+  return ffn_norm_.Forward(context, ffn_dropout_.Onto(hidden, ffn_.Forward(context, hidden), rows))
+      .output;
 }
 
-PreNormBlock::PreNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options)
-    : attention_norm_(parameters, name + ".attention_norm", options.dim, options.norm_epsilon, options.norm_bias),
+PreNormBlock::PreNormBlock(ParameterSet& parameters, const std::string& name,
+                           const BlockOptions& options)
+    : attention_norm_(parameters, name + ".attention_norm", options.dim, options.norm_epsilon,
+                      options.norm_bias),
       attention_(parameters, name + ".attention", options),
       attention_dropout_(name + ".attention_dropout", options.dropout),
-      ffn_norm_(parameters, name + ".ffn_norm", options.dim, options.norm_epsilon, options.norm_bias),
+      ffn_norm_(parameters, name + ".ffn_norm", options.dim, options.norm_epsilon,
+                options.norm_bias),
       ffn_(parameters, name + ".ffn", options),
       ffn_dropout_(name + ".ffn_dropout", options.dropout) {}
 
-ops::Residual PreNormBlock::Forward(Context& context, const ops::Residual& x, const PackedRows& rows) const {
+ops::Residual PreNormBlock::Forward(Context& context, const ops::Residual& x,
+                                    const PackedRows& rows) const {
   const auto [sum, normed] = attention_norm_.Forward(context, x);
   return Finish(context, sum, attention_.Forward(context, normed, rows), rows);
 }
 
-ops::Residual PreNormBlock::Extend(Context& context, const ops::Residual& x, KeyValueCache& cache) const {
+ops::Residual PreNormBlock::Extend(Context& context, const ops::Residual& x,
+                                   KeyValueCache& cache) const {
   const auto [sum, normed] = attention_norm_.Forward(context, x);
   // Dropout is the identity here, so the places of the rows do not matter.
   return Finish(context, sum, attention_.Extend(context, normed, cache), PackedRows());
 }
 
-ops::Residual PreNormBlock::Finish(Context& context, const Variable& x, const Variable& attended, const PackedRows& rows) const {
+ops::Residual PreNormBlock::Finish(Context& context, const Variable& x, const Variable& attended,
+                                   const PackedRows& rows) const {
   const auto [sum, normed] = ffn_norm_.Forward(context, attention_dropout_.Onto(x, attended, rows));
   return ffn_dropout_.Onto(sum, ffn_.Forward(context, normed), rows);
 }

@@ -18,7 +18,8 @@ struct PackedRows {
   int64_t max_length = 0;
 
   PackedRows To(Device device, Stream& stream) const {
-    return {offsets.To(device, stream), positions.To(device, stream), row_index.To(device, stream), max_length};
+    return {offsets.To(device, stream), positions.To(device, stream), row_index.To(device, stream),
+            max_length};
   }
 };
 
@@ -34,9 +35,11 @@ struct LinearOptions {
 // [..., in] -> [..., out]. Weight [in, out], bias [out].
 class Linear {
  public:
-  Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out, const LinearOptions& options);
+  Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
+         const LinearOptions& options);
   Variable Forward(Context& context, const Variable& x) const;
-  Variable ForwardActivated(Context& context, const Variable& x, kernels::Activation activation) const;
+  Variable ForwardActivated(Context& context, const Variable& x,
+                            kernels::Activation activation) const;
 
   const Variable& weight() const { return weight_; }
   const Variable& bias() const { return bias_; }  // undefined: none
@@ -47,7 +50,8 @@ class Linear {
 
 class LayerNorm {
  public:
-  LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon, bool bias = true);
+  LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon,
+            bool bias = true);
   Variable Forward(Context& context, const Variable& x) const;
   ops::Normed Forward(Context& context, const ops::Residual& rows) const;
 
@@ -99,7 +103,8 @@ struct BlockOptions {
 class KeyValueCache {
  public:
   KeyValueCache(int64_t max_length, int64_t dim, DType dtype)
-      : keys_(Tensor::Empty(Shape{max_length, dim}, dtype)), values_(Tensor::Empty(Shape{max_length, dim}, dtype)) {}
+      : keys_(Tensor::Empty(Shape{max_length, dim}, dtype)),
+        values_(Tensor::Empty(Shape{max_length, dim}, dtype)) {}
 
   KeyValueCache(KeyValueCache&&) = default;
   KeyValueCache& operator=(KeyValueCache&&) = default;
@@ -173,7 +178,8 @@ class PreNormBlock {
 
  private:
   // The rest of the block after attention, whose output is `attended`.
-  ops::Residual Finish(Context& context, const Variable& x, const Variable& attended, const PackedRows& rows) const;
+  ops::Residual Finish(Context& context, const Variable& x, const Variable& attended,
+                       const PackedRows& rows) const;
 
   LayerNorm attention_norm_;
   SelfAttention attention_;

@@ -22,10 +22,13 @@ bool IsFinite(const Tensor& tensor, Stream& stream) {
 
 std::vector<std::string> DenseOptimizer::slot_names() const {
   switch (options_.kind) {
-    case Kind::SGD: return {};
-    case Kind::ADAGRAD: return {"accumulator"};
+    case Kind::SGD:
+      return {};
+    case Kind::ADAGRAD:
+      return {"accumulator"};
     case Kind::ADAM:
-    case Kind::ADAMW: return {"m", "v"};
+    case Kind::ADAMW:
+      return {"m", "v"};
   }
   return {};
 }
@@ -43,7 +46,8 @@ std::vector<Parameter*> All(const ParameterSet& parameters) {
 DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parameters)
     : DenseOptimizer(options, parameters, All(*parameters)) {}
 
-DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parameters, const std::vector<Parameter*>& updated)
+DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parameters,
+                               const std::vector<Parameter*>& updated)
     : options_(options), parameters_(parameters) {
   const size_t num_slots = slot_names().size();
   for (size_t p = 0; p < parameters_->all().size(); ++p) {
@@ -52,7 +56,9 @@ DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parame
     updated_.push_back(std::find(updated.begin(), updated.end(), parameter) != updated.end());
     if (!updated_.back()) continue;
     const int64_t size = parameter->shape.num_elements();
-    for (size_t s = 0; s < num_slots; ++s) slots_.back().push_back(parameters_->Place(Tensor::Zeros(parameter->shape, parameters_->dtype())));
+    for (size_t s = 0; s < num_slots; ++s)
+      slots_.back().push_back(
+          parameters_->Place(Tensor::Zeros(parameter->shape, parameters_->dtype())));
     num_elements_ += size;
     for (int64_t begin = 0; begin < size; begin += kernels::kSumBlock) {
       runs_.push_back({p, begin, std::min(kernels::kSumBlock, size - begin)});
@@ -69,7 +75,8 @@ DenseState DenseOptimizer::State() const {
 }
 
 template <class T>
-void DenseOptimizer::UpdateRun(const Run& run, uint64_t step, double learning_rate, double gradient_scale) const {
+void DenseOptimizer::UpdateRun(const Run& run, uint64_t step, double learning_rate,
+                               double gradient_scale) const {
   const Parameter& parameter = *parameters_->all()[run.parameter];
   const LeafNode& leaf = parameter.variable.leaf();
   if (!leaf.has_gradient()) return;
@@ -83,18 +90,24 @@ void DenseOptimizer::UpdateRun(const Run& run, uint64_t step, double learning_ra
     case Kind::SGD:
       return kernels::SgdUpdate(
           weight, gradient, run.count,
-          {.learning_rate = learning_rate, .weight_decay = decay, .gradient_scale = gradient_scale}, shadow);
+          {.learning_rate = learning_rate, .weight_decay = decay, .gradient_scale = gradient_scale},
+          shadow);
     case Kind::ADAGRAD:
-      return kernels::AdagradUpdate(
-          weight, at(slots[0]), gradient, run.count,
-          {.learning_rate = learning_rate, .epsilon = options_.epsilon, .gradient_scale = gradient_scale}, shadow);
+      return kernels::AdagradUpdate(weight, at(slots[0]), gradient, run.count,
+                                    {.learning_rate = learning_rate,
+                                     .epsilon = options_.epsilon,
+                                     .gradient_scale = gradient_scale},
+                                    shadow);
     case Kind::ADAM:
     case Kind::ADAMW:
       return kernels::AdamUpdate(weight, at(slots[0]), at(slots[1]), gradient, run.count,
-                                 {.learning_rate = learning_rate, .beta1 = options_.beta1, .beta2 = options_.beta2,
+                                 {.learning_rate = learning_rate,
+                                  .beta1 = options_.beta1,
+                                  .beta2 = options_.beta2,
                                   .epsilon = options_.epsilon,
                                   .weight_decay = options_.kind == Kind::ADAMW ? decay : 0,
-                                  .gradient_scale = gradient_scale, .step = step},
+                                  .gradient_scale = gradient_scale,
+                                  .step = step},
                                  shadow);
   }
 }
@@ -116,35 +129,50 @@ std::vector<kernels::OptimizerRun> DenseOptimizer::DeviceRuns() const {
   return runs;
 }
 
-void DenseOptimizer::UpdateOnDevice(uint64_t step, double learning_rate, double gradient_scale, Stream& stream) const {
+void DenseOptimizer::UpdateOnDevice(uint64_t step, double learning_rate, double gradient_scale,
+                                    Stream& stream) const {
   const std::vector<kernels::OptimizerRun> runs = DeviceRuns();
   switch (options_.kind) {
     case Kind::SGD:
-      return kernels::SgdUpdate(runs, {.learning_rate = learning_rate, .weight_decay = options_.weight_decay,
-                                       .gradient_scale = gradient_scale},
+      return kernels::SgdUpdate(runs,
+                                {.learning_rate = learning_rate,
+                                 .weight_decay = options_.weight_decay,
+                                 .gradient_scale = gradient_scale},
                                 stream);
     case Kind::ADAGRAD:
-      return kernels::AdagradUpdate(
-          runs, {.learning_rate = learning_rate, .epsilon = options_.epsilon, .gradient_scale = gradient_scale}, stream);
+      return kernels::AdagradUpdate(runs,
+                                    {.learning_rate = learning_rate,
+                                     .epsilon = options_.epsilon,
+                                     .gradient_scale = gradient_scale},
+                                    stream);
     case Kind::ADAM:
     case Kind::ADAMW:
-      return kernels::AdamUpdate(runs, {.learning_rate = learning_rate, .beta1 = options_.beta1, .beta2 = options_.beta2,
-                                        .epsilon = options_.epsilon,
-                                        .weight_decay = options_.kind == Kind::ADAMW ? options_.weight_decay : 0,
-                                        .gradient_scale = gradient_scale, .step = step},
-                                 stream);
+      return kernels::AdamUpdate(
+          runs,
+          {.learning_rate = learning_rate,
+           .beta1 = options_.beta1,
+           .beta2 = options_.beta2,
+           .epsilon = options_.epsilon,
+           .weight_decay = options_.kind == Kind::ADAMW ? options_.weight_decay : 0,
+           .gradient_scale = gradient_scale,
+           .step = step},
+          stream);
   }
 }
 
-void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient_scale, Stream& stream) {
+void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient_scale,
+                            Stream& stream) {
   // Reads weights, slots and gradients; writes weights and slots.
-  const double bytes_each = static_cast<double>(SizeOf(parameters_->dtype())) * (3.0 + 2.0 * slot_names().size());
+  const double bytes_each =
+      static_cast<double>(SizeOf(parameters_->dtype())) * (3.0 + 2.0 * slot_names().size());
   const KernelSpan span(stream, SpanKind::OPTIMIZER, "dense_update", 0,
                         bytes_each * static_cast<double>(num_elements_));
   if (stream.on_cuda()) return UpdateOnDevice(step, learning_rate, gradient_scale, stream);
   stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
-    if (parameters_->dtype() == DType::F64) UpdateRun<double>(runs_[r], step, learning_rate, gradient_scale);
-    else UpdateRun<float>(runs_[r], step, learning_rate, gradient_scale);
+    if (parameters_->dtype() == DType::F64)
+      UpdateRun<double>(runs_[r], step, learning_rate, gradient_scale);
+    else
+      UpdateRun<float>(runs_[r], step, learning_rate, gradient_scale);
   });
 }
 
@@ -189,7 +217,8 @@ std::string DenseOptimizer::FirstNonFiniteGradient(Stream& stream) const {
   for (size_t p = 0; p < slots_.size(); ++p) {
     const Parameter& parameter = *parameters_->all()[p];
     const LeafNode& leaf = parameter.variable.leaf();
-    if (updated_[p] && leaf.has_gradient() && !IsFinite(leaf.gradient(), stream)) return parameter.name;
+    if (updated_[p] && leaf.has_gradient() && !IsFinite(leaf.gradient(), stream))
+      return parameter.name;
   }
   return "";
 }

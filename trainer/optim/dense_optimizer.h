@@ -27,7 +27,8 @@ class DenseOptimizer {
   // Updates all parameters of the set, or only `updated`.
   // REQUIRES: `updated` are of the set and in its order.
   DenseOptimizer(const DenseOptions& options, ParameterSet* parameters);
-  DenseOptimizer(const DenseOptions& options, ParameterSet* parameters, const std::vector<Parameter*>& updated);
+  DenseOptimizer(const DenseOptions& options, ParameterSet* parameters,
+                 const std::vector<Parameter*>& updated);
 
   // Updates the parameters that have a gradient, and their leaves' bf16 shadows. `step` counts from
   // 1.
@@ -57,7 +58,8 @@ class DenseOptimizer {
 
   // Returns the parameters to update, one run each.
   std::vector<kernels::OptimizerRun> DeviceRuns() const;
-  void UpdateOnDevice(uint64_t step, double learning_rate, double gradient_scale, Stream& stream) const;
+  void UpdateOnDevice(uint64_t step, double learning_rate, double gradient_scale,
+                      Stream& stream) const;
   template <class T>
   void UpdateRun(const Run& run, uint64_t step, double learning_rate, double gradient_scale) const;
 

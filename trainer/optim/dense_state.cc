@@ -9,7 +9,8 @@ absl::uint128 DenseState::Hash() const {
     const std::string& name = parameters->all()[i]->name;
     sum += HashTensor(name, 0, parameters->ToHost(entries[i].value));
     for (size_t s = 0; s < entries[i].slots.size(); ++s) {
-      sum += HashTensor(name, static_cast<uint32_t>(s) + 1, parameters->ToHost(entries[i].slots[s]));
+      sum +=
+          HashTensor(name, static_cast<uint32_t>(s) + 1, parameters->ToHost(entries[i].slots[s]));
     }
   }
   return sum;

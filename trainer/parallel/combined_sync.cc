@@ -31,7 +31,9 @@ std::optional<std::string> CombinedSync::KeptBack() const {
   return std::nullopt;
 }
 
-void CombinedSync::OnBucket(std::function<void(size_t)> on_bucket) { only().OnBucket(std::move(on_bucket)); }
+void CombinedSync::OnBucket(std::function<void(size_t)> on_bucket) {
+  only().OnBucket(std::move(on_bucket));
+}
 void CombinedSync::Replay() { only().Replay(); }
 void CombinedSync::Reduce(size_t bucket) { only().Reduce(bucket); }
 

@@ -12,7 +12,8 @@ namespace tandem::parallel {
 
 class CombinedSync final : public GradientSync {
  public:
-  explicit CombinedSync(std::vector<std::unique_ptr<GradientSync>> parts) : parts_(std::move(parts)) {}
+  explicit CombinedSync(std::vector<std::unique_ptr<GradientSync>> parts)
+      : parts_(std::move(parts)) {}
 
   void BeginStep(int num_passes) override;
   void BeginPass(int pass) override;

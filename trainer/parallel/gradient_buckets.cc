@@ -13,9 +13,9 @@ size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit *
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(const ParameterSet& parameters,
-                                                                         const std::vector<Parameter*>& members, Stream* stream,
-                                                                         const GradientBucketOptions& options, OnComplete on_complete) {
+absl::StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
+    const ParameterSet& parameters, const std::vector<Parameter*>& members, Stream* stream,
+    const GradientBucketOptions& options, OnComplete on_complete) {
   std::unique_ptr<GradientBuckets> made(new GradientBuckets(stream, std::move(on_complete)));
   std::vector<Bucket>& buckets = made->buckets_;
   size_t bytes = 0;
@@ -32,19 +32,22 @@ absl::StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(const P
   for (size_t b = 0; b < buckets.size(); ++b) {
     Bucket& bucket = buckets[b];
     const Member& last = bucket.members.back();
-    const size_t used = last.offset + RoundedUp(last.parameter->variable.value().num_bytes(), kAlignment);
+    const size_t used =
+        last.offset + RoundedUp(last.parameter->variable.value().num_bytes(), kAlignment);
     const size_t size = RoundedUp(used, options.unit_bytes);
     if (options.allocate) {
       ASSIGN_OR_RETURN(bucket.memory, options.allocate(size));
     } else {
       bucket.memory = Buffer::Allocate(size, parameters.device());
     }
-    bucket.view = ArrayView(bucket.memory->data(), parameters.dtype(), Shape{static_cast<int64_t>(size / element)});
+    bucket.view = ArrayView(bucket.memory->data(), parameters.dtype(),
+                            Shape{static_cast<int64_t>(size / element)});
     kernels::Fill(bucket.view, 0, *stream);  // the gaps between gradients travel too
     for (size_t m = 0; m < bucket.members.size(); ++m) {
       const Member& member = bucket.members[m];
       LeafNode& leaf = member.parameter->variable.leaf();
-      leaf.PlaceGradient(Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape, parameters.dtype()));
+      leaf.PlaceGradient(Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape,
+                                          parameters.dtype()));
       leaf.set_hook([made = made.get(), b, m](Context& context) {
         if (made->last_pass_) made->OnGradient(context, b, m);
       });

@@ -28,7 +28,7 @@ class GradientBuckets {
  public:
   struct Member {
     Parameter* parameter = nullptr;
-    size_t offset = 0;  // byte offset in the bucket; keeps vector loads aligned
+    size_t offset = 0;      // byte offset in the bucket; keeps vector loads aligned
     bool complete = false;  // the gradient of this step is complete
   };
   struct Bucket {
@@ -41,9 +41,9 @@ class GradientBuckets {
 
   // Places the gradients of `members` in buckets and hooks the members' leaves.
   // REQUIRES: `members` are of `parameters`, and all arguments outlive the buckets.
-  static absl::StatusOr<std::unique_ptr<GradientBuckets>> Create(const ParameterSet& parameters,
-                                                                 const std::vector<Parameter*>& members, Stream* stream,
-                                                                 const GradientBucketOptions& options, OnComplete on_complete);
+  static absl::StatusOr<std::unique_ptr<GradientBuckets>> Create(
+      const ParameterSet& parameters, const std::vector<Parameter*>& members, Stream* stream,
+      const GradientBucketOptions& options, OnComplete on_complete);
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
@@ -61,7 +61,8 @@ class GradientBuckets {
   void Finish(Context& context);
 
  private:
-  GradientBuckets(Stream* stream, OnComplete on_complete) : stream_(stream), on_complete_(std::move(on_complete)) {}
+  GradientBuckets(Stream* stream, OnComplete on_complete)
+      : stream_(stream), on_complete_(std::move(on_complete)) {}
   void OnGradient(Context& context, size_t bucket, size_t member);
 
   Stream* const stream_;

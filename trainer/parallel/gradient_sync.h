@@ -48,7 +48,9 @@ class GradientSync {
   // Asks for the weights of step `step`. Step 0 asks for the current weights.
   virtual void PullWeights(uint64_t step) { static_cast<void>(step); }
   // Waits for the weights of PullWeights. Makes them the parameters' values, shadows included.
-  virtual absl::Status AwaitWeights(absl::Time deadline) { return static_cast<void>(deadline), absl::OkStatus(); }
+  virtual absl::Status AwaitWeights(absl::Time deadline) {
+    return static_cast<void>(deadline), absl::OkStatus();
+  }
 
   // Adds entries of zeros to `state` for the parameters whose owner is elsewhere.
   virtual void AddEntries(optim::DenseState* state) const { static_cast<void>(state); }

@@ -20,7 +20,8 @@ enum class Placement : uint8_t {
 using Placements = std::vector<Placement>;
 
 // Returns the parameters with this placement, in order.
-inline std::vector<Parameter*> PlacedAs(const ParameterSet& parameters, const Placements& placements, Placement placement) {
+inline std::vector<Parameter*> PlacedAs(const ParameterSet& parameters,
+                                        const Placements& placements, Placement placement) {
   std::vector<Parameter*> found;
   for (size_t i = 0; i < placements.size(); ++i) {
     if (placements[i] == placement) found.push_back(parameters.all()[i].get());

@@ -36,7 +36,8 @@ ArrayInfo::Type TypeOf(DType dtype) {
 // Returns the shape, if such an array fits into `num_bytes`.
 absl::StatusOr<Shape> ShapeOf(const ArrayInfo& info, DType dtype, size_t num_bytes) {
   if (info.dims_size() > Shape::kMaxDims) {
-    return absl::InvalidArgumentError(absl::StrCat("an array of ", info.dims_size(), " dimensions, at most ", Shape::kMaxDims));
+    return absl::InvalidArgumentError(
+        absl::StrCat("an array of ", info.dims_size(), " dimensions, at most ", Shape::kMaxDims));
   }
   const auto limit = static_cast<int64_t>(num_bytes / SizeOf(dtype));
   Shape shape;
@@ -44,17 +45,29 @@ absl::StatusOr<Shape> ShapeOf(const ArrayInfo& info, DType dtype, size_t num_byt
   for (const int64_t dim : info.dims()) {
     // An extent of 0 must not hide a product that overflows.
     if (dim < 0 || dim > limit || (count > 0 && dim > limit / count)) {
-      return absl::InvalidArgumentError(absl::StrCat("an extent of ", dim, " does not fit a message of ", num_bytes, " bytes"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("an extent of ", dim, " does not fit a message of ", num_bytes, " bytes"));
     }
     count *= dim;
   }
   switch (info.dims_size()) {
-    case 0: shape = Shape{}; break;
-    case 1: shape = Shape{info.dims(0)}; break;
-    case 2: shape = Shape{info.dims(0), info.dims(1)}; break;
-    case 3: shape = Shape{info.dims(0), info.dims(1), info.dims(2)}; break;
-    case 4: shape = Shape{info.dims(0), info.dims(1), info.dims(2), info.dims(3)}; break;
-    default: shape = Shape{info.dims(0), info.dims(1), info.dims(2), info.dims(3), info.dims(4)};
+    case 0:
+      shape = Shape{};
+      break;
+    case 1:
+      shape = Shape{info.dims(0)};
+      break;
+    case 2:
+      shape = Shape{info.dims(0), info.dims(1)};
+      break;
+    case 3:
+      shape = Shape{info.dims(0), info.dims(1), info.dims(2)};
+      break;
+    case 4:
+      shape = Shape{info.dims(0), info.dims(1), info.dims(2), info.dims(3)};
+      break;
+    default:
+      shape = Shape{info.dims(0), info.dims(1), info.dims(2), info.dims(3), info.dims(4)};
   }
   return shape;
 }
@@ -65,15 +78,17 @@ absl::Status CheckArrays(const std::vector<Tensor>& arrays) {
   size_t num_bytes = 0;
   for (const Tensor& array : arrays) {
     if (!array.defined()) continue;
-    if (array.device().is_cuda()) return absl::InvalidArgumentError("remote calls take arrays of the host's memory");
+    if (array.device().is_cuda())
+      return absl::InvalidArgumentError("remote calls take arrays of the host's memory");
     if (TypeOf(array.dtype()) == ArrayInfo::NONE) {
-      return absl::InvalidArgumentError(absl::StrCat("remote calls take no ", NameOf(array.dtype()), " arrays"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("remote calls take no ", NameOf(array.dtype()), " arrays"));
     }
     num_bytes += array.num_bytes();
   }
   if (num_bytes <= kMaxArrayBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("arrays of ", num_bytes, " bytes in one call, at most ", kMaxArrayBytes, ": cut the batch"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "arrays of ", num_bytes, " bytes in one call, at most ", kMaxArrayBytes, ": cut the batch"));
 }
 
 ArrayInfo* DescribeArray(const Tensor& tensor, ArrayInfos* infos) {
@@ -87,7 +102,8 @@ ArrayInfo* DescribeArray(const Tensor& tensor, ArrayInfos* infos) {
 rpc::Payload MessageOf(std::string small_fields, const std::vector<Tensor>& arrays) {
   rpc::Payload content;
   for (const Tensor& array : arrays) {
-    if (array.defined()) content.Append(array.raw(), array.num_bytes(), std::make_shared<const Tensor>(array));
+    if (array.defined())
+      content.Append(array.raw(), array.num_bytes(), std::make_shared<const Tensor>(array));
   }
   rpc::Payload message(std::move(small_fields));
   rpc::AppendBytesField(message, 15, content);
@@ -102,11 +118,14 @@ absl::StatusOr<std::vector<Tensor>> ReadArrays(const ArrayInfos& infos, std::str
       continue;
     }
     const std::optional<DType> dtype = DTypeOf(info.type());
-    if (!dtype) return absl::InvalidArgumentError(absl::StrCat("an array of unknown type ", static_cast<int>(info.type())));
+    if (!dtype)
+      return absl::InvalidArgumentError(
+          absl::StrCat("an array of unknown type ", static_cast<int>(info.type())));
     const absl::StatusOr<Shape> shape = ShapeOf(info, *dtype, data.size());
     if (!shape.ok()) return shape.status();
     const size_t num_bytes = static_cast<size_t>(shape->num_elements()) * SizeOf(*dtype);
-    if (num_bytes > data.size()) return absl::InvalidArgumentError("the message is shorter than its arrays");
+    if (num_bytes > data.size())
+      return absl::InvalidArgumentError("the message is shorter than its arrays");
     Tensor array = Tensor::Empty(*shape, *dtype);
     if (num_bytes > 0) std::memcpy(array.raw(), data.data(), num_bytes);
     data.remove_prefix(num_bytes);

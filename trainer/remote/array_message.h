@@ -41,12 +41,16 @@ inline constexpr size_t kMaxSmallBytes = size_t{128} << 10;
 template <class Request>
 absl::StatusOr<Request> DecodeRequest(rpc::Payload& payload, std::string_view* data = nullptr) {
   rpc::SplitMessage split;
-  if (!rpc::SplitBytesFields(payload.Flatten(), {15}, &split, data == nullptr ? rpc::kAnySmallBytes : kMaxSmallBytes)) {
-    return absl::InvalidArgumentError("malformed message, or one with too many bytes beside its arrays");
+  if (!rpc::SplitBytesFields(payload.Flatten(), {15}, &split,
+                             data == nullptr ? rpc::kAnySmallBytes : kMaxSmallBytes)) {
+    return absl::InvalidArgumentError(
+        "malformed message, or one with too many bytes beside its arrays");
   }
-  if (absl::Status status = rpc::CheckFields(split.small_fields, kMaxRequestFields); !status.ok()) return status;
+  if (absl::Status status = rpc::CheckFields(split.small_fields, kMaxRequestFields); !status.ok())
+    return status;
   Request request;
-  if (!request.ParseFromString(split.small_fields)) return absl::InvalidArgumentError("malformed message");
+  if (!request.ParseFromString(split.small_fields))
+    return absl::InvalidArgumentError("malformed message");
   if (data != nullptr) *data = split.bytes_fields[0];
   return request;
 }
@@ -56,7 +60,8 @@ template <class Message>
 absl::StatusOr<Message> Decode(rpc::Payload& payload, std::string_view* data = nullptr) {
   rpc::SplitMessage split;
   Message message;
-  if (!rpc::SplitBytesFields(payload.Flatten(), {15}, &split) || !message.ParseFromString(split.small_fields)) {
+  if (!rpc::SplitBytesFields(payload.Flatten(), {15}, &split) ||
+      !message.ParseFromString(split.small_fields)) {
     return absl::InvalidArgumentError("malformed message");
   }
   if (data != nullptr) *data = split.bytes_fields[0];

@@ -15,7 +15,8 @@ absl::Status ContextShare::Add(std::shared_ptr<Frame> frame) {
   absl::MutexLock lock(&mutex_);
   if (!ended_.ok()) return ended_;
   const uint64_t call = frame->call();
-  if (!called_.emplace(call, std::move(frame)).second) return absl::InvalidArgumentError(absl::StrCat("call ", call, " came twice"));
+  if (!called_.emplace(call, std::move(frame)).second)
+    return absl::InvalidArgumentError(absl::StrCat("call ", call, " came twice"));
   return absl::OkStatus();
 }
 
@@ -25,7 +26,8 @@ absl::Status ContextShare::AddPeer(const std::string& address) {
   return ended_;
 }
 
-absl::Status ContextShare::BeginWait(uint64_t call, std::shared_ptr<Frame> frame, std::function<void(absl::Status)> wake) {
+absl::Status ContextShare::BeginWait(uint64_t call, std::shared_ptr<Frame> frame,
+                                     std::function<void(absl::Status)> wake) {
   absl::MutexLock lock(&mutex_);
   if (!ended_.ok()) return ended_;
   callers_[call] = std::move(frame);
@@ -64,7 +66,8 @@ absl::Status ContextShare::status() const {
   return ended_;
 }
 
-uint64_t ContextShare::Step(HostedOptimizer& optimizer, double learning_rate, double gradient_scale, Stream& stream) {
+uint64_t ContextShare::Step(HostedOptimizer& optimizer, double learning_rate, double gradient_scale,
+                            Stream& stream) {
   std::vector<std::shared_ptr<Frame>> frames;
   {
     absl::MutexLock lock(&mutex_);
@@ -72,7 +75,8 @@ uint64_t ContextShare::Step(HostedOptimizer& optimizer, double learning_rate, do
   }
   // Sorts by order, because the numbers of nested calls depend on which task of their caller's
   // process ran first.
-  std::stable_sort(frames.begin(), frames.end(), [](const auto& a, const auto& b) { return a->order() < b->order(); });
+  std::stable_sort(frames.begin(), frames.end(),
+                   [](const auto& a, const auto& b) { return a->order() < b->order(); });
   absl::MutexLock lock(&gradients_mutex_);
   for (const auto& frame : frames) frame->TakeGradients(&gradients_);
   return optimizer.Step(gradients_, learning_rate, gradient_scale, stream);

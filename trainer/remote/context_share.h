@@ -35,7 +35,8 @@ class ContextShare {
   absl::Status Add(std::shared_ptr<Frame> frame);
   absl::Status AddPeer(const std::string& address);
   // Registers a call made by `frame`. Runs `wake` if the context ends before EndWait.
-  absl::Status BeginWait(uint64_t call, std::shared_ptr<Frame> frame, std::function<void(absl::Status)> wake);
+  absl::Status BeginWait(uint64_t call, std::shared_ptr<Frame> frame,
+                         std::function<void(absl::Status)> wake);
   void EndWait(uint64_t call);
 
   std::shared_ptr<Frame> FindCalled(uint64_t call) const;
@@ -44,7 +45,8 @@ class ContextShare {
   absl::Status status() const;
   // Applies the gradients that the calls' passes left for the optimizer's parameters. Gradients of
   // other parameters stay. Returns how many parameters had a gradient.
-  uint64_t Step(HostedOptimizer& optimizer, double learning_rate, double gradient_scale, Stream& stream);
+  uint64_t Step(HostedOptimizer& optimizer, double learning_rate, double gradient_scale,
+                Stream& stream);
   // Fails all waits and releases all frames. Keeps the first reason.
   // REQUIRES: !reason.ok().
   void End(const absl::Status& reason);

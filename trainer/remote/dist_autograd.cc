@@ -6,11 +6,13 @@
 
 namespace tandem::remote {
 
-DistAutogradContext::DistAutogradContext(Host& host, Context& context, const DistAutogradOptions& options)
+DistAutogradContext::DistAutogradContext(Host& host, Context& context,
+                                         const DistAutogradOptions& options)
     : mode_(options.mode),
       context_(context),
       frame_(std::make_shared<Frame>(
-          &host, host.BeginContext(std::min(context.deadline(), absl::Now() + options.timeout)), &context)) {}
+          &host, host.BeginContext(std::min(context.deadline(), absl::Now() + options.timeout)),
+          &context)) {}
 
 DistAutogradContext::~DistAutogradContext() {
   const absl::Status status = context_.status();

@@ -25,9 +25,11 @@ void SendNode::BackwardInput(Context&, const Tensor&, Complete complete) {
 }
 
 absl::Status SendNode::Check(const Tensor& gradient) const {
-  if (!gradient.defined() || (gradient.shape() == shape_ && gradient.dtype() == dtype_)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.num_elements(), " ", NameOf(gradient.dtype()),
-                                                 " elements for a value of ", shape_.num_elements(), " ", NameOf(dtype_)));
+  if (!gradient.defined() || (gradient.shape() == shape_ && gradient.dtype() == dtype_))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a gradient of ", gradient.num_elements(), " ", NameOf(gradient.dtype()),
+                   " elements for a value of ", shape_.num_elements(), " ", NameOf(dtype_)));
 }
 
 void SendNode::Arrive(Tensor gradient) {
@@ -42,16 +44,18 @@ void SendNode::Arrive(Tensor gradient) {
 }
 
 void RecvNode::BackwardInput(Context& context, const Tensor& gradient, Complete complete) {
-  if (const std::shared_ptr<Frame> frame = frame_.lock()) return frame->Collect(*this, gradient, std::move(complete));
-  context.Fail(absl::FailedPreconditionError(absl::StrCat("the distributed context of ", name(), " is over")));
+  if (const std::shared_ptr<Frame> frame = frame_.lock())
+    return frame->Collect(*this, gradient, std::move(complete));
+  context.Fail(absl::FailedPreconditionError(
+      absl::StrCat("the distributed context of ", name(), " is over")));
   complete({});
 }
 
 Frame::Frame(Host* host, std::shared_ptr<ContextShare> share, Context* context)
     : host_(host), share_(std::move(share)), call_(0), context_(context) {}
 
-Frame::Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call, std::vector<uint64_t> order, std::string caller,
-             const Context::Options& options)
+Frame::Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call,
+             std::vector<uint64_t> order, std::string caller, const Context::Options& options)
     : host_(host),
       share_(std::move(share)),
       call_(call),
@@ -88,7 +92,8 @@ void Frame::Detach() {
   detached_ = true;
 }
 
-std::vector<Variable> Frame::TakeInputs(const std::vector<Tensor>& inputs, const std::vector<bool>& needs_gradient) {
+std::vector<Variable> Frame::TakeInputs(const std::vector<Tensor>& inputs,
+                                        const std::vector<bool>& needs_gradient) {
   std::vector<Variable> variables;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!needs_gradient[i] || share_ == nullptr) {
@@ -96,7 +101,8 @@ std::vector<Variable> Frame::TakeInputs(const std::vector<Tensor>& inputs, const
       continue;
     }
     const auto place = static_cast<uint32_t>(i);
-    variables.emplace_back(inputs[i], std::make_shared<RecvNode>(absl::StrCat("recv of input ", i), context_->NextNode(),
+    variables.emplace_back(inputs[i], std::make_shared<RecvNode>(absl::StrCat("recv of input ", i),
+                                                                 context_->NextNode(),
                                                                  weak_from_this(), call_, place));
   }
   return variables;
@@ -112,7 +118,8 @@ std::vector<Places> Frame::KeepOutputs(const std::vector<Variable>& outputs) {
   absl::MutexLock lock(&mutex_);
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].requires_gradient()) continue;
-    outputs_[static_cast<uint32_t>(i)] = std::make_shared<SendNode>(context_->NextNode(), outputs[i]);
+    outputs_[static_cast<uint32_t>(i)] =
+        std::make_shared<SendNode>(context_->NextNode(), outputs[i]);
     Reached reached;
     Walk(outputs[i].node(), &reached);
     reaches[i] = std::move(reached.own_inputs);
@@ -126,13 +133,15 @@ void Frame::BeginCall(uint64_t call, std::string callee, const std::vector<Varia
   made.callee = std::move(callee);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].requires_gradient() || !context_->training()) continue;
-    made.inputs[static_cast<uint32_t>(i)] = std::make_shared<SendNode>(context_->NextNode(), inputs[i]);
+    made.inputs[static_cast<uint32_t>(i)] =
+        std::make_shared<SendNode>(context_->NextNode(), inputs[i]);
   }
   absl::MutexLock lock(&mutex_);
   calls_[call] = std::move(made);
 }
 
-std::vector<Variable> Frame::EndCall(uint64_t call, const std::vector<Tensor>& outputs, const std::vector<bool>& needs_gradient,
+std::vector<Variable> Frame::EndCall(uint64_t call, const std::vector<Tensor>& outputs,
+                                     const std::vector<bool>& needs_gradient,
                                      std::vector<Places> reaches, const std::string& what) {
   std::vector<Variable> variables;
   absl::MutexLock lock(&mutex_);
@@ -144,8 +153,9 @@ std::vector<Variable> Frame::EndCall(uint64_t call, const std::vector<Tensor>& o
       continue;
     }
     const auto place = static_cast<uint32_t>(i);
-    variables.emplace_back(outputs[i], std::make_shared<RecvNode>(absl::StrCat("recv of output ", i, " of ", what),
-                                                                  context_->NextNode(), weak_from_this(), call, place));
+    variables.emplace_back(outputs[i], std::make_shared<RecvNode>(
+                                           absl::StrCat("recv of output ", i, " of ", what),
+                                           context_->NextNode(), weak_from_this(), call, place));
     reached.insert(reaches[i].begin(), reaches[i].end());
     made.outputs[place] = std::move(reaches[i]);
   }
@@ -186,13 +196,15 @@ void Frame::Walk(const std::shared_ptr<Node>& from, Reached* reached) const {
     reached->outputs[recv->call()].insert(recv->place());
     for (const uint32_t place : output->second) {
       const auto input = made->second.inputs.find(place);
-      if (input == made->second.inputs.end() || !reached->inputs[recv->call()].insert(place).second) continue;
+      if (input == made->second.inputs.end() || !reached->inputs[recv->call()].insert(place).second)
+        continue;
       visit(input->second);
     }
   }
 }
 
-std::vector<GradientBundle> Frame::Prepare(const Reached& reached, PassMode mode, std::vector<BackwardRoot>* roots) {
+std::vector<GradientBundle> Frame::Prepare(const Reached& reached, PassMode mode,
+                                           std::vector<BackwardRoot>* roots) {
   std::vector<GradientBundle> empty;
   const bool fast = mode == PassMode::FAST;
   absl::MutexLock lock(&mutex_);
@@ -207,7 +219,8 @@ std::vector<GradientBundle> Frame::Prepare(const Reached& reached, PassMode mode
     }
     const auto live_inputs = reached.inputs.find(call);
     for (const auto& [place, send] : made.inputs) {
-      if (!fast && (live_inputs == reached.inputs.end() || live_inputs->second.count(place) == 0)) continue;
+      if (!fast && (live_inputs == reached.inputs.end() || live_inputs->second.count(place) == 0))
+        continue;
       made.awaited.insert(place);
       roots->push_back({Variable(Tensor::Empty(Shape{}, DType::F32), send), Tensor()});
     }
@@ -257,11 +270,14 @@ absl::Status Frame::RunCalled(GradientBundle bundle) {
   std::vector<BackwardRoot> roots;
   {
     absl::MutexLock lock(&mutex_);
-    if (ran_) return absl::FailedPreconditionError(absl::StrCat("call ", call_, " has had its backward pass"));
+    if (ran_)
+      return absl::FailedPreconditionError(
+          absl::StrCat("call ", call_, " has had its backward pass"));
     for (size_t i = 0; i < bundle.places.size(); ++i) {
       const auto send = outputs_.find(bundle.places[i]);
       if (send == outputs_.end()) {
-        return absl::InvalidArgumentError(absl::StrCat("output ", bundle.places[i], " takes no gradient"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("output ", bundle.places[i], " takes no gradient"));
       }
       RETURN_IF_ERROR(send->second->Check(bundle.gradients[i]));
     }
@@ -291,8 +307,10 @@ void Frame::TakeGradients(ModuleGradients* sum) {
     for (size_t i = 0; i < parameters.size(); ++i) {
       LeafNode& leaf = parameters[i].leaf();
       if (!leaf.has_gradient()) continue;
-      if (sums[i].defined()) kernels::Add(sums[i].view(), sums[i].view(), leaf.gradient().view(), *own_stream_);
-      else sums[i] = leaf.gradient().unique() ? leaf.gradient() : leaf.gradient().Clone();
+      if (sums[i].defined())
+        kernels::Add(sums[i].view(), sums[i].view(), leaf.gradient().view(), *own_stream_);
+      else
+        sums[i] = leaf.gradient().unique() ? leaf.gradient() : leaf.gradient().Clone();
       leaf.ClearGradient();
     }
   }
@@ -308,21 +326,27 @@ absl::Status Frame::ArriveInputs(GradientBundle bundle) {
     // have no send are ignored.
     std::vector<size_t> taken;
     for (size_t i = 0; i < bundle.places.size(); ++i) {
-      if (bundle.gradients[i].defined() || (known && made->second.inputs.count(bundle.places[i]) > 0)) taken.push_back(i);
+      if (bundle.gradients[i].defined() ||
+          (known && made->second.inputs.count(bundle.places[i]) > 0))
+        taken.push_back(i);
     }
     if (taken.empty()) return absl::OkStatus();
     if (!known || made->second.awaited.empty()) {
-      return absl::NotFoundError(absl::StrCat("no gradients of call ", bundle.call, " are expected"));
+      return absl::NotFoundError(
+          absl::StrCat("no gradients of call ", bundle.call, " are expected"));
     }
     for (const uint32_t place : made->second.awaited) {
-      if (std::find(bundle.places.begin(), bundle.places.end(), place) != bundle.places.end()) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("the gradients of call ", bundle.call, " lack that of input ", place, ", and there is no second message"));
+      if (std::find(bundle.places.begin(), bundle.places.end(), place) != bundle.places.end())
+        continue;
+      return absl::InvalidArgumentError(absl::StrCat("the gradients of call ", bundle.call,
+                                                     " lack that of input ", place,
+                                                     ", and there is no second message"));
     }
     for (const size_t i : taken) {
       const auto send = made->second.inputs.find(bundle.places[i]);
       if (send == made->second.inputs.end()) {
-        return absl::InvalidArgumentError(absl::StrCat("input ", bundle.places[i], " of call ", bundle.call, " takes no gradient"));
+        return absl::InvalidArgumentError(absl::StrCat("input ", bundle.places[i], " of call ",
+                                                       bundle.call, " takes no gradient"));
       }
       RETURN_IF_ERROR(send->second->Check(bundle.gradients[i]));
       sends.emplace_back(send->second, std::move(bundle.gradients[i]));
@@ -382,9 +406,10 @@ absl::Status Frame::CheckOver(uint64_t call) const {
   absl::MutexLock lock(&mutex_);
   const auto made = calls_.find(call);
   if (made == calls_.end() || made->second.awaited.empty()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(share_->name(), ": ", made->second.callee, " ended its part of call ",
-                                          call & ((uint64_t{1} << 48) - 1), " without the gradient of input ",
-                                          *made->second.awaited.begin()));
+  return absl::InternalError(
+      absl::StrCat(share_->name(), ": ", made->second.callee, " ended its part of call ",
+                   call & ((uint64_t{1} << 48) - 1), " without the gradient of input ",
+                   *made->second.awaited.begin()));
 }
 
 }  // namespace tandem::remote

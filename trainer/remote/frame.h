@@ -61,8 +61,12 @@ class SendNode : public Node {
 // call that the frame made.
 class RecvNode : public Node {
  public:
-  RecvNode(std::string name, uint64_t sequence, std::weak_ptr<Frame> frame, uint64_t call, uint32_t place)
-      : Node(std::move(name), sequence, {}, {}), frame_(std::move(frame)), call_(call), place_(place) {}
+  RecvNode(std::string name, uint64_t sequence, std::weak_ptr<Frame> frame, uint64_t call,
+           uint32_t place)
+      : Node(std::move(name), sequence, {}, {}),
+        frame_(std::move(frame)),
+        call_(call),
+        place_(place) {}
   void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override;
 
   bool IsOf(const Frame& frame) const { return frame_.lock().get() == &frame; }
@@ -89,8 +93,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // Makes a trainer's own frame (call 0). `context` is the step's, until Detach.
   Frame(Host* host, std::shared_ptr<ContextShare> share, Context* context);
   // Makes the frame of a call to a module of this process.
-  Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call, std::vector<uint64_t> order, std::string caller,
-        const Context::Options& options);
+  Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call, std::vector<uint64_t> order,
+        std::string caller, const Context::Options& options);
   ~Frame();
 
   Context& context() { return *context_; }
@@ -116,7 +120,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void Keep(std::shared_ptr<const void> needed) { kept_.push_back(std::move(needed)); }
 
   // Callee's side of a call. Inputs with `needs_gradient` get recv nodes.
-  std::vector<Variable> TakeInputs(const std::vector<Tensor>& inputs, const std::vector<bool>& needs_gradient);
+  std::vector<Variable> TakeInputs(const std::vector<Tensor>& inputs,
+                                   const std::vector<bool>& needs_gradient);
   void KeepLeaves(std::shared_ptr<HostedModule> module, HostedModule::Leaves leaves);
   // Returns what the outputs depend on, and makes their sends. Entry i has no send if output i
   // needs no gradient.
@@ -131,7 +136,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void BeginCall(uint64_t call, std::string callee, const std::vector<Variable>& inputs);
   // Handles the reply: makes recv nodes for the outputs. Output i depends on the places
   // `reaches[i]`.
-  std::vector<Variable> EndCall(uint64_t call, const std::vector<Tensor>& outputs, const std::vector<bool>& needs_gradient,
+  std::vector<Variable> EndCall(uint64_t call, const std::vector<Tensor>& outputs,
+                                const std::vector<bool>& needs_gradient,
                                 std::vector<Places> reaches, const std::string& what);
   void DropCall(uint64_t call);
   // Takes the gradients of inputs that a callee returned. InvalidArgument unless they are all that
@@ -164,10 +170,12 @@ class Frame : public std::enable_shared_from_this<Frame> {
     std::unordered_set<const Node*> seen;
   };
 
-  void Walk(const std::shared_ptr<Node>& from, Reached* reached) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Walk(const std::shared_ptr<Node>& from, Reached* reached) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Arranges messages for the reached nodes and adds the sends to `roots`. Returns the messages
   // that can be sent at once.
-  std::vector<GradientBundle> Prepare(const Reached& reached, PassMode mode, std::vector<BackwardRoot>* roots);
+  std::vector<GradientBundle> Prepare(const Reached& reached, PassMode mode,
+                                      std::vector<BackwardRoot>* roots);
   void RunPass(std::vector<BackwardRoot> roots, PassMode mode);
   void Collect(const RecvNode& node, const Tensor& gradient, Node::Complete complete);
   void Ship(GradientBundle bundle, std::vector<Node::Complete> completes);
@@ -187,7 +195,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
 
   mutable absl::Mutex mutex_;
   bool detached_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ran_ ABSL_GUARDED_BY(mutex_) = false;  // a callee's pass has run
+  bool ran_ ABSL_GUARDED_BY(mutex_) = false;   // a callee's pass has run
   bool done_ ABSL_GUARDED_BY(mutex_) = false;  // the pass ended well: gradients are at the leaves
   bool fast_ ABSL_GUARDED_BY(mutex_) = false;  // the current pass's mode
   std::map<uint32_t, std::shared_ptr<SendNode>> outputs_ ABSL_GUARDED_BY(mutex_);

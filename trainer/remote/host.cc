@@ -1,8 +1,7 @@
 #include "trainer/remote/host.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -30,8 +29,13 @@ uint64_t Draw(const Host* host) {
 
 Host::State::State(const HostOptions& options, Host* host)
     // Call numbers begin with the time, so that a restarted process reuses no earlier number.
-    : options(options), host(host), process(Draw(host)), rank(options.rank), job_epoch(options.job_epoch),
-      next_call(static_cast<uint64_t>(absl::ToUnixMicros(absl::Now())) & ((uint64_t{1} << 48) - 1)), server(options.credentials) {}
+    : options(options),
+      host(host),
+      process(Draw(host)),
+      rank(options.rank),
+      job_epoch(options.job_epoch),
+      next_call(static_cast<uint64_t>(absl::ToUnixMicros(absl::Now())) & ((uint64_t{1} << 48) - 1)),
+      server(options.credentials) {}
 
 std::shared_ptr<rpc::Channel> Host::State::Link(const std::string& peer_address) {
   absl::MutexLock lock(&mutex);
@@ -70,7 +74,8 @@ absl::StatusOr<std::unique_ptr<Host>> Host::Start(const HostOptions& options) {
 }
 
 Host::~Host() {
-  const absl::Status closed = absl::CancelledError(absl::StrCat("the host at ", state_->address, " was closed"));
+  const absl::Status closed =
+      absl::CancelledError(absl::StrCat("the host at ", state_->address, " was closed"));
   std::vector<uint64_t> ids;
   std::vector<State::EarlyCall> early;
   {
@@ -84,7 +89,8 @@ Host::~Host() {
   std::vector<std::shared_ptr<rpc::Channel>> channels;
   {
     absl::MutexLock lock(&state_->mutex);
-    auto told = [this]() ABSL_SHARED_LOCKS_REQUIRED(state_->mutex) { return state_->farewells == 0; };
+    auto told = [this]()
+                    ABSL_SHARED_LOCKS_REQUIRED(state_->mutex) { return state_->farewells == 0; };
     state_->mutex.AwaitWithTimeout(absl::Condition(&told), absl::Seconds(1));
     state_->closed = true;
     for (const auto& [address, peer] : state_->peers) {
@@ -92,7 +98,8 @@ Host::~Host() {
     }
   }
   if (state_->watcher.joinable()) state_->watcher.join();
-  for (const auto& channel : channels) channel->Abort(absl::CancelledError("this process's host was closed"));
+  for (const auto& channel : channels)
+    channel->Abort(absl::CancelledError("this process's host was closed"));
   state_->server.Shutdown(0);
   state_->tasks.Stop();
   channels.clear();
@@ -113,7 +120,8 @@ void Host::Open(uint32_t rank, uint64_t job_epoch) {
     state_->job_epoch = job_epoch;
     early.swap(state_->early);
   }
-  for (auto& [method, request, reply] : early) state_->Serve(method, std::move(request), std::move(reply));
+  for (auto& [method, request, reply] : early)
+    state_->Serve(method, std::move(request), std::move(reply));
 }
 
 const std::string& Host::address() const { return state_->address; }
@@ -129,9 +137,13 @@ size_t Host::NumObjects() const {
   return state_->objects.size();
 }
 
-Traffic Host::traffic() const { return {state_->calls, state_->gradients, state_->gradient_arrays, state_->gradient_bytes}; }
+Traffic Host::traffic() const {
+  return {state_->calls, state_->gradients, state_->gradient_arrays, state_->gradient_bytes};
+}
 
-uint64_t Host::NextCall() { return state_->number() << 48 | (++state_->next_call & ((uint64_t{1} << 48) - 1)); }
+uint64_t Host::NextCall() {
+  return state_->number() << 48 | (++state_->next_call & ((uint64_t{1} << 48) - 1));
+}
 
 void Host::FillCaller(Caller* caller) const {
   RequestHeader* header = caller->mutable_header();
@@ -153,7 +165,9 @@ std::shared_ptr<ContextShare> Host::BeginContext(absl::Time deadline) {
 }
 
 void Host::EndContext(uint64_t id, const absl::Status& status, const std::string& told_by) {
-  const absl::Status reason = status.ok() ? absl::CancelledError(absl::StrCat(ContextShare::NameOf(id), " is over")) : status;
+  const absl::Status reason =
+      status.ok() ? absl::CancelledError(absl::StrCat(ContextShare::NameOf(id), " is over"))
+                  : status;
   std::shared_ptr<ContextShare> share;
   {
     absl::MutexLock lock(&state_->mutex);
@@ -184,35 +198,42 @@ void Host::EndContext(uint64_t id, const absl::Status& status, const std::string
       absl::MutexLock lock(&state_->mutex);
       ++state_->farewells;
     }
-    Call(peer, "End", rpc::Payload(request.SerializeAsString()), absl::Now() + kFarewell, "end", [this](const auto&) {
-      absl::MutexLock lock(&state_->mutex);
-      --state_->farewells;
-    });
+    Call(peer, "End", rpc::Payload(request.SerializeAsString()), absl::Now() + kFarewell, "end",
+         [this](const auto&) {
+           absl::MutexLock lock(&state_->mutex);
+           --state_->farewells;
+         });
   }
 }
 
-void Host::Call(const std::string& address, const char* method, rpc::Payload request, absl::Time deadline, std::string what,
-                Answer answer) {
+void Host::Call(const std::string& address, const char* method, rpc::Payload request,
+                absl::Time deadline, std::string what, Answer answer) {
   const std::shared_ptr<rpc::Channel> channel = state_->Link(address);
-  const rpc::CallOptions options{std::max(deadline - absl::Now(), absl::Milliseconds(1)), /*idempotent=*/false};
+  const rpc::CallOptions options{std::max(deadline - absl::Now(), absl::Milliseconds(1)),
+                                 /*idempotent=*/false};
   channel->Call(absl::StrCat(kService, method), std::move(request), options)
-      .OnReady([this, address, what = std::move(what), answer = std::move(answer)](const absl::StatusOr<rpc::Payload>& reply) {
+      .OnReady([this, address, what = std::move(what),
+                answer = std::move(answer)](const absl::StatusOr<rpc::Payload>& reply) {
         state_->Unlink(address, reply.ok());
         if (!reply.ok()) {
-          return answer(absl::Status(reply.status().code(), absl::StrCat(what, ": ", reply.status().message())));
+          return answer(absl::Status(reply.status().code(),
+                                     absl::StrCat(what, ": ", reply.status().message())));
         }
         answer(*reply);
       });
 }
 
-void Host::SendForward(const std::string& address, rpc::Payload request, absl::Time deadline, std::string what, Answer answer) {
+void Host::SendForward(const std::string& address, rpc::Payload request, absl::Time deadline,
+                       std::string what, Answer answer) {
   ++state_->calls;
   Call(address, "Forward", std::move(request), deadline, std::move(what), std::move(answer));
 }
 
-void Host::SendGradients(const ContextShare& share, const std::string& address, const GradientBundle& bundle, Done done) {
-  const std::string what = absl::StrCat(share.name(), ": gradients of ", bundle.of_inputs ? "inputs" : "outputs", " of call ",
-                                        bundle.call & ((uint64_t{1} << 48) - 1), " to ", address);
+void Host::SendGradients(const ContextShare& share, const std::string& address,
+                         const GradientBundle& bundle, Done done) {
+  const std::string what =
+      absl::StrCat(share.name(), ": gradients of ", bundle.of_inputs ? "inputs" : "outputs",
+                   " of call ", bundle.call & ((uint64_t{1} << 48) - 1), " to ", address);
   if (absl::Status status = CheckArrays(bundle.gradients); !status.ok()) return done(status);
   GradientRequest request;
   Sign(&request);
@@ -229,8 +250,10 @@ void Host::SendGradients(const ContextShare& share, const std::string& address, 
   ++state_->gradients;
   state_->gradient_arrays += num_arrays;
   state_->gradient_bytes += num_bytes;
-  Call(address, "Gradient", MessageOf(request.SerializeAsString(), bundle.gradients), share.deadline(), what,
-       [done = std::move(done)](const absl::StatusOr<rpc::Payload>& reply) { done(reply.status()); });
+  Call(address, "Gradient", MessageOf(request.SerializeAsString(), bundle.gradients),
+       share.deadline(), what, [done = std::move(done)](const absl::StatusOr<rpc::Payload>& reply) {
+         done(reply.status());
+       });
 }
 
 uint64_t Host::BeginHold() {
@@ -250,7 +273,8 @@ void Host::Release(const Reference& reference) {
   {
     absl::MutexLock lock(&state_->mutex);
     const auto found = state_->references.find(reference);
-    TANDEM_CHECK(found != state_->references.end()) << "object " << reference.object << " is released more often than held";
+    TANDEM_CHECK(found != state_->references.end())
+        << "object " << reference.object << " is released more often than held";
     if (--found->second > 0) return;
     state_->references.erase(found);
     // A hold of the object in flight may arrive first, and must outlive the drop. A heartbeat or
@@ -260,13 +284,16 @@ void Host::Release(const Reference& reference) {
   }
   Sign(&request);
   request.set_object(reference.object);
-  Call(reference.owner, "Drop", rpc::Payload(request.SerializeAsString()), absl::Now() + kFarewell, "drop", [this](const auto&) {
-    absl::MutexLock lock(&state_->mutex);
-    --state_->farewells;
-  });
+  Call(reference.owner, "Drop", rpc::Payload(request.SerializeAsString()), absl::Now() + kFarewell,
+       "drop", [this](const auto&) {
+         absl::MutexLock lock(&state_->mutex);
+         --state_->farewells;
+       });
 }
 
-uint64_t Host::State::SettledSequence() { return holds_in_flight.empty() ? next_sequence++ : *holds_in_flight.begin(); }
+uint64_t Host::State::SettledSequence() {
+  return holds_in_flight.empty() ? next_sequence++ : *holds_in_flight.begin();
+}
 
 void Host::State::Watch() {
   const absl::Duration turn = std::min(options.lease / 6, absl::Milliseconds(200));
@@ -292,7 +319,8 @@ void Host::State::SendBeats(absl::Time now) {
   {
     absl::MutexLock lock(&mutex);
     sequence = SettledSequence();
-    for (const auto& [reference, count] : references) targets[reference.owner].objects.push_back(reference.object);
+    for (const auto& [reference, count] : references)
+      targets[reference.owner].objects.push_back(reference.object);
     for (const auto& [id, share] : contexts) {
       for (const std::string& peer : share->peers()) targets[peer];
     }
@@ -313,8 +341,8 @@ void Host::State::SendBeats(absl::Time now) {
     host->Sign(&request);
     request.mutable_objects()->Add(what.objects.begin(), what.objects.end());
     request.set_sequence(sequence);
-    host->Call(target, "Beat", rpc::Payload(request.SerializeAsString()), now + options.lease, "beat",
-               [this, target = target](absl::StatusOr<rpc::Payload> reply) {
+    host->Call(target, "Beat", rpc::Payload(request.SerializeAsString()), now + options.lease,
+               "beat", [this, target = target](absl::StatusOr<rpc::Payload> reply) {
                  absl::Status lost;
                  const auto answer = reply.ok() ? Decode<BeatReply>(*reply) : reply.status();
                  {
@@ -322,10 +350,12 @@ void Host::State::SendBeats(absl::Time now) {
                    Peer& peer = peers[target];
                    peer.beating = false;
                    if (answer.ok() && peer.process != 0 && peer.process != answer->process()) {
-                     lost = absl::UnavailableError(absl::StrCat("the process at ", target, " was started anew"));
+                     lost = absl::UnavailableError(
+                         absl::StrCat("the process at ", target, " was started anew"));
                    } else if (!answer.ok() && absl::Now() - peer.last_heard > options.lease) {
-                     lost = absl::UnavailableError(absl::StrCat("the process at ", target, " has said nothing for ",
-                                                                absl::FormatDuration(options.lease), ": ", answer.status().message()));
+                     lost = absl::UnavailableError(absl::StrCat(
+                         "the process at ", target, " has said nothing for ",
+                         absl::FormatDuration(options.lease), ": ", answer.status().message()));
                    }
                    if (answer.ok()) peer.process = answer->process();
                  }
@@ -345,8 +375,9 @@ void Host::State::ForgetSilent(absl::Time now) {
         continue;
       }
       for (const uint64_t id : user->second.contexts) {
-        ended.emplace_back(id, absl::UnavailableError(absl::StrCat("the process at ", user->second.address, " has said nothing to ",
-                                                                   address, " for ", absl::FormatDuration(options.lease))));
+        ended.emplace_back(id, absl::UnavailableError(absl::StrCat(
+                                   "the process at ", user->second.address, " has said nothing to ",
+                                   address, " for ", absl::FormatDuration(options.lease))));
       }
       const auto peer = peers.find(user->second.address);
       if (peer != peers.end()) peer->second.silent = true;
@@ -356,7 +387,8 @@ void Host::State::ForgetSilent(absl::Time now) {
     // Waiting calls have the same deadline and explain more, so their errors go first.
     for (const auto& [id, share] : contexts) {
       if (now < share->deadline() + absl::Milliseconds(200)) continue;
-      ended.emplace_back(id, absl::DeadlineExceededError(absl::StrCat(share->name(), " has not ended by its deadline")));
+      ended.emplace_back(id, absl::DeadlineExceededError(
+                                 absl::StrCat(share->name(), " has not ended by its deadline")));
     }
   }
   for (const auto& [id, status] : ended) host->EndContext(id, status);

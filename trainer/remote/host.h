@@ -34,11 +34,11 @@ namespace tandem::remote {
 
 struct HostOptions {
   bool is_worker = false;
-  uint32_t rank = 0;           // among the trainers, or among the workers; below 32768
+  uint32_t rank = 0;  // among the trainers, or among the workers; below 32768
   // Peers of another job are refused. 0: calls wait for Open, or for their deadline.
   uint64_t job_epoch = 0;
   std::string listen = "127.0.0.1:0";
-  ThreadPool* pool = nullptr;  // for the calls' kernels
+  ThreadPool* pool = nullptr;               // for the calls' kernels
   const ModuleRegistry* modules = nullptr;  // null: hosts nothing
   absl::Duration lease = absl::Seconds(6);
   rpc::Credentials credentials = {};  // the job's
@@ -55,7 +55,9 @@ struct Traffic {
 struct Reference {
   std::string owner;  // address
   uint64_t object = 0;
-  bool operator<(const Reference& other) const { return std::tie(owner, object) < std::tie(other.owner, other.object); }
+  bool operator<(const Reference& other) const {
+    return std::tie(owner, object) < std::tie(other.owner, other.object);
+  }
 };
 
 class Host {
@@ -87,9 +89,12 @@ class Host {
   void EndContext(uint64_t id, const absl::Status& status, const std::string& told_by = "");
   uint64_t NextCall();
   // `what` begins the error message. Runs `answer` once, on any thread.
-  void Call(const std::string& address, const char* method, rpc::Payload request, absl::Time deadline, std::string what, Answer answer);
-  void SendForward(const std::string& address, rpc::Payload request, absl::Time deadline, std::string what, Answer answer);
-  void SendGradients(const ContextShare& share, const std::string& address, const GradientBundle& bundle, Done done);
+  void Call(const std::string& address, const char* method, rpc::Payload request,
+            absl::Time deadline, std::string what, Answer answer);
+  void SendForward(const std::string& address, rpc::Payload request, absl::Time deadline,
+                   std::string what, Answer answer);
+  void SendGradients(const ContextShare& share, const std::string& address,
+                     const GradientBundle& bundle, Done done);
   // Fills the `caller` field that begins every request.
   template <class Request>
   void Sign(Request* request) const {

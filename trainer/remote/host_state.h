@@ -68,7 +68,8 @@ struct Host::State {
   void Register();
   // Returns true if it took the call: Open will run it, or it was refused. The caller's deadline
   // ends the call.
-  bool WaitsForOpen(Method method, rpc::Payload& request, rpc::Reply& reply) ABSL_LOCKS_EXCLUDED(mutex);
+  bool WaitsForOpen(Method method, rpc::Payload& request, rpc::Reply& reply)
+      ABSL_LOCKS_EXCLUDED(mutex);
   // Runs a call of the job once field 1 has shown that its caller belongs to the job. Reads nothing
   // else of the message before.
   void Serve(Method method, rpc::Payload request, rpc::Reply reply);
@@ -76,8 +77,10 @@ struct Host::State {
   User& Renew(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // The caller is the first holder. Renews the caller's lease: if it had expired while the object
   // was made, nothing would ever free the object.
-  uint64_t Own(OwnedObject object, const Caller& caller, uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex);
-  absl::StatusOr<std::shared_ptr<ContextShare>> Enter(const ContextInfo& info, const Caller& caller);
+  uint64_t Own(OwnedObject object, const Caller& caller, uint64_t sequence)
+      ABSL_LOCKS_EXCLUDED(mutex);
+  absl::StatusOr<std::shared_ptr<ContextShare>> Enter(const ContextInfo& info,
+                                                      const Caller& caller);
   absl::StatusOr<OwnedObject> Find(uint64_t object, const char* what) const;
   void Create(rpc::Payload payload, rpc::Reply reply);
   void Hold(rpc::Payload payload, rpc::Reply reply);
@@ -126,10 +129,10 @@ struct Host::State {
   std::set<uint64_t> holds_in_flight ABSL_GUARDED_BY(mutex);
   uint64_t next_sequence ABSL_GUARDED_BY(mutex) = 1;
   std::vector<EarlyCall> early ABSL_GUARDED_BY(mutex);  // in order of arrival
-  size_t early_bytes ABSL_GUARDED_BY(mutex) = 0;  // bytes of the requests in `early`
-  size_t farewells ABSL_GUARDED_BY(mutex) = 0;  // ends and drops in flight
-  bool closing ABSL_GUARDED_BY(mutex) = false;  // nothing new begins
-  bool closed ABSL_GUARDED_BY(mutex) = false;   // no call is made any more
+  size_t early_bytes ABSL_GUARDED_BY(mutex) = 0;        // bytes of the requests in `early`
+  size_t farewells ABSL_GUARDED_BY(mutex) = 0;          // ends and drops in flight
+  bool closing ABSL_GUARDED_BY(mutex) = false;          // nothing new begins
+  bool closed ABSL_GUARDED_BY(mutex) = false;           // no call is made any more
 
   TaskThreads tasks{kMaxTasks};
   rpc::Server server;

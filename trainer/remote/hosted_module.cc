@@ -31,16 +31,19 @@ HostedModule::Leaves HostedModule::Snapshot() {
 std::vector<Tensor> HostedModule::Fetch() {
   std::vector<Tensor> values;
   absl::MutexLock lock(&mutex_);
-  for (const auto& parameter : made_.parameters->all()) values.push_back(parameter->variable.value().Clone());
+  for (const auto& parameter : made_.parameters->all())
+    values.push_back(parameter->variable.value().Clone());
   return values;
 }
 
-std::unique_ptr<optim::DenseOptimizer> HostedModule::MakeOptimizer(const optim::DenseOptions& options) {
+std::unique_ptr<optim::DenseOptimizer> HostedModule::MakeOptimizer(
+    const optim::DenseOptions& options) {
   absl::MutexLock lock(&mutex_);
   return std::make_unique<optim::DenseOptimizer>(options, made_.parameters.get());
 }
 
-void HostedModule::Apply(optim::DenseOptimizer& optimizer, uint64_t step, const std::vector<Tensor>& gradients, double learning_rate,
+void HostedModule::Apply(optim::DenseOptimizer& optimizer, uint64_t step,
+                         const std::vector<Tensor>& gradients, double learning_rate,
                          double gradient_scale, Stream& stream) {
   absl::MutexLock lock(&mutex_);
   const auto& all = made_.parameters->all();
@@ -59,7 +62,8 @@ void HostedModule::Apply(optim::DenseOptimizer& optimizer, uint64_t step, const 
 }
 
 void HostedOptimizer::Add(std::shared_ptr<HostedModule> module, size_t place) {
-  const auto found = std::find_if(parts_.begin(), parts_.end(), [&](const Part& part) { return part.module == module; });
+  const auto found = std::find_if(parts_.begin(), parts_.end(),
+                                  [&](const Part& part) { return part.module == module; });
   if (found != parts_.end()) {
     found->places.insert(place);
     return;
@@ -68,7 +72,8 @@ void HostedOptimizer::Add(std::shared_ptr<HostedModule> module, size_t place) {
   parts_.push_back({std::move(module), {place}, std::move(optimizer)});
 }
 
-uint64_t HostedOptimizer::Step(ModuleGradients& gradients, double learning_rate, double gradient_scale, Stream& stream) {
+uint64_t HostedOptimizer::Step(ModuleGradients& gradients, double learning_rate,
+                               double gradient_scale, Stream& stream) {
   absl::MutexLock lock(&mutex_);
   ++steps_;
   uint64_t updated = 0;

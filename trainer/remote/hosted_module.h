@@ -21,7 +21,8 @@ namespace tandem::remote {
 
 class HostedModule : public std::enable_shared_from_this<HostedModule> {
  public:
-  HostedModule(std::string name, ModuleRegistry::Made made) : name_(std::move(name)), made_(std::move(made)) {}
+  HostedModule(std::string name, ModuleRegistry::Made made)
+      : name_(std::move(name)), made_(std::move(made)) {}
 
   const std::string& name() const { return name_; }
   Module& module() { return *made_.module; }
@@ -42,8 +43,8 @@ class HostedModule : public std::enable_shared_from_this<HostedModule> {
   // Makes an optimizer of these parameters alone.
   // REQUIRES of Apply: gradients have the parameters' shapes; undefined: no gradient.
   std::unique_ptr<optim::DenseOptimizer> MakeOptimizer(const optim::DenseOptions& options);
-  void Apply(optim::DenseOptimizer& optimizer, uint64_t step, const std::vector<Tensor>& gradients, double learning_rate,
-             double gradient_scale, Stream& stream);
+  void Apply(optim::DenseOptimizer& optimizer, uint64_t step, const std::vector<Tensor>& gradients,
+             double learning_rate, double gradient_scale, Stream& stream);
 
  private:
   const std::string name_;
@@ -65,7 +66,8 @@ class HostedOptimizer {
   void Add(std::shared_ptr<HostedModule> module, size_t place);
   // Returns how many parameters had a gradient. Takes the gradients of the optimizer's parameters
   // from `gradients` and leaves the others.
-  uint64_t Step(ModuleGradients& gradients, double learning_rate, double gradient_scale, Stream& stream);
+  uint64_t Step(ModuleGradients& gradients, double learning_rate, double gradient_scale,
+                Stream& stream);
 
  private:
   struct Part {

@@ -24,7 +24,8 @@ class Module {
   virtual ~Module() = default;
   // `parameters` are in the order of the ParameterSet. Inputs come from another process: inputs
   // that do not fit are InvalidArgument, never a CHECK.
-  virtual absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable> parameters,
+  virtual absl::StatusOr<std::vector<Variable>> Forward(Frame& frame,
+                                                        absl::Span<const Variable> parameters,
                                                         absl::Span<const Variable> inputs) = 0;
 };
 
@@ -59,7 +60,8 @@ class ModuleArguments {
 class ModuleRegistry {
  public:
   // Adds the module's parameters to `parameters`.
-  using Constructor = std::function<absl::StatusOr<std::unique_ptr<Module>>(ModuleArguments& arguments, ParameterSet& parameters)>;
+  using Constructor = std::function<absl::StatusOr<std::unique_ptr<Module>>(
+      ModuleArguments& arguments, ParameterSet& parameters)>;
 
   // REQUIRES: the name is new.
   void Add(const std::string& name, Constructor constructor);

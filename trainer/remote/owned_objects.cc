@@ -15,7 +15,8 @@ uint64_t OwnedObjects::Add(OwnedObject object, uint64_t process, uint64_t sequen
 
 absl::Status OwnedObjects::Hold(uint64_t id, uint64_t process, uint64_t sequence) {
   const auto found = objects_.find(id);
-  if (found == objects_.end()) return absl::NotFoundError(absl::StrCat("object ", id, " is not here, or not any more"));
+  if (found == objects_.end())
+    return absl::NotFoundError(absl::StrCat("object ", id, " is not here, or not any more"));
   uint64_t& last = found->second.holders[process];
   last = std::max(last, sequence);
   return absl::OkStatus();
@@ -39,10 +40,12 @@ OwnedObjects::Freed OwnedObjects::Remove(uint64_t process, Over over) {
 }
 
 OwnedObjects::Freed OwnedObjects::Drop(uint64_t id, uint64_t process, uint64_t sequence) {
-  return Remove(process, [&](uint64_t each, uint64_t hold) { return each == id && hold < sequence; });
+  return Remove(process,
+                [&](uint64_t each, uint64_t hold) { return each == id && hold < sequence; });
 }
 
-OwnedObjects::Freed OwnedObjects::Keep(uint64_t process, const std::vector<uint64_t>& ids, uint64_t sequence) {
+OwnedObjects::Freed OwnedObjects::Keep(uint64_t process, const std::vector<uint64_t>& ids,
+                                       uint64_t sequence) {
   return Remove(process, [&](uint64_t each, uint64_t hold) {
     return hold < sequence && std::find(ids.begin(), ids.end(), each) == ids.end();
   });

@@ -29,7 +29,8 @@ class AnswerPromise {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-inline rpc::Future<rpc::Payload> StartCall(Host& host, const std::string& address, const char* method, rpc::Payload request,
+inline rpc::Future<rpc::Payload> StartCall(Host& host, const std::string& address,
+                                           const char* method, rpc::Payload request,
                                            absl::Time deadline, std::string what) {
   AnswerPromise promise;
   host.Call(address, method, std::move(request), deadline, std::move(what),

@@ -22,13 +22,16 @@ Places PlacesOf(const std::string& bits) {
 }
 
 void SetTimeout(absl::Time deadline, ContextInfo* info) {
-  info->set_timeout_ms(static_cast<uint64_t>(std::max<int64_t>(1, absl::ToInt64Milliseconds(deadline - absl::Now()))));
+  info->set_timeout_ms(static_cast<uint64_t>(
+      std::max<int64_t>(1, absl::ToInt64Milliseconds(deadline - absl::Now()))));
 }
 
 }  // namespace
 
-absl::StatusOr<RemoteModule> RemoteModule::Create(Host& host, const std::string& owner, const std::string& module,
-                                                  const std::string& arguments, absl::Time deadline) {
+absl::StatusOr<RemoteModule> RemoteModule::Create(Host& host, const std::string& owner,
+                                                  const std::string& module,
+                                                  const std::string& arguments,
+                                                  absl::Time deadline) {
   ASSIGN_OR_RETURN(RemoteRef ref, RemoteRef::Create(host, owner, module, arguments, deadline));
   return RemoteModule(std::move(ref));
 }
@@ -47,8 +50,9 @@ PendingOutputs RemoteModule::ForwardAsync(Frame& frame, const std::vector<Variab
   PendingOutputs pending;
   pending.frame_ = frame.shared_from_this();
   pending.call_ = call;
-  pending.what_ = absl::StrCat(training ? share->name() + ": " : "", "call ", call & ((uint64_t{1} << 48) - 1), " of ", ref_.module(),
-                               " at ", ref_.owner());
+  pending.what_ =
+      absl::StrCat(training ? share->name() + ": " : "", "call ", call & ((uint64_t{1} << 48) - 1),
+                   " of ", ref_.module(), " at ", ref_.owner());
   const AnswerPromise promise;
   pending.answer_ = promise.future();
 
@@ -63,7 +67,8 @@ PendingOutputs RemoteModule::ForwardAsync(Frame& frame, const std::vector<Variab
   std::vector<Tensor> arrays;
   for (const Variable& input : inputs) {
     arrays.push_back(input.value());
-    DescribeArray(input.value(), request.mutable_inputs())->set_needs_gradient(training && input.requires_gradient());
+    DescribeArray(input.value(), request.mutable_inputs())
+        ->set_needs_gradient(training && input.requires_gradient());
   }
   absl::Status status = frame.context().status();
   if (status.ok()) status = CheckArrays(arrays);
@@ -71,7 +76,8 @@ PendingOutputs RemoteModule::ForwardAsync(Frame& frame, const std::vector<Variab
     request.mutable_context()->set_context(share->id());
     status = share->AddPeer(ref_.owner());
     if (status.ok()) {
-      status = share->BeginWait(call, pending.frame_, [promise](const absl::Status& ended) { promise.Set(ended); });
+      status = share->BeginWait(call, pending.frame_,
+                                [promise](const absl::Status& ended) { promise.Set(ended); });
     }
     if (status.ok()) frame.BeginCall(call, ref_.owner(), inputs);
   }
@@ -79,8 +85,9 @@ PendingOutputs RemoteModule::ForwardAsync(Frame& frame, const std::vector<Variab
     promise.Set(status);
     return pending;
   }
-  frame.host().SendForward(ref_.owner(), MessageOf(request.SerializeAsString(), arrays), deadline, pending.what_,
-                           [promise](absl::StatusOr<rpc::Payload> reply) { promise.Set(std::move(reply)); });
+  frame.host().SendForward(
+      ref_.owner(), MessageOf(request.SerializeAsString(), arrays), deadline, pending.what_,
+      [promise](absl::StatusOr<rpc::Payload> reply) { promise.Set(std::move(reply)); });
   return pending;
 }
 
@@ -117,16 +124,19 @@ absl::StatusOr<std::vector<Variable>> PendingOutputs::Read(absl::StatusOr<rpc::P
   return frame_->EndCall(call_, outputs, needs_gradient, std::move(reaches), what_);
 }
 
-absl::StatusOr<std::vector<Tensor>> RemoteModule::Evaluate(const std::vector<Tensor>& inputs, absl::Time deadline) const {
+absl::StatusOr<std::vector<Tensor>> RemoteModule::Evaluate(const std::vector<Tensor>& inputs,
+                                                           absl::Time deadline) const {
   ForwardRequest request;
   ref_.host().Sign(&request);
   SetTimeout(deadline, request.mutable_context());
   request.set_object(ref_.object());
   for (const Tensor& input : inputs) DescribeArray(input, request.mutable_inputs());
   RETURN_IF_ERROR(CheckArrays(inputs));
-  ASSIGN_OR_RETURN(rpc::Payload payload, StartCall(ref_.host(), ref_.owner(), "Forward", MessageOf(request.SerializeAsString(), inputs),
-                                                   deadline, absl::StrCat("evaluate ", ref_.module(), " at ", ref_.owner()))
-                                             .Wait(absl::InfiniteFuture()));
+  ASSIGN_OR_RETURN(rpc::Payload payload,
+                   StartCall(ref_.host(), ref_.owner(), "Forward",
+                             MessageOf(request.SerializeAsString(), inputs), deadline,
+                             absl::StrCat("evaluate ", ref_.module(), " at ", ref_.owner()))
+                       .Wait(absl::InfiniteFuture()));
   std::string_view data;
   ASSIGN_OR_RETURN(const auto reply, Decode<ForwardReply>(payload, &data));
   return ReadArrays(reply.outputs(), data);

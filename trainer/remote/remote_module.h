@@ -42,7 +42,8 @@ class RemoteModule {
  public:
   explicit RemoteModule(RemoteRef ref) : ref_(std::move(ref)) {}
   // Like RemoteRef::Create.
-  static absl::StatusOr<RemoteModule> Create(Host& host, const std::string& owner, const std::string& module,
+  static absl::StatusOr<RemoteModule> Create(Host& host, const std::string& owner,
+                                             const std::string& module,
                                              const std::string& arguments, absl::Time deadline);
 
   const RemoteRef& ref() const { return ref_; }
@@ -50,11 +51,13 @@ class RemoteModule {
 
   // Sends one message and receives one. A frame that is not training gets constants.
   PendingOutputs ForwardAsync(Frame& frame, const std::vector<Variable>& inputs) const;
-  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, const std::vector<Variable>& inputs) const {
+  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame,
+                                                const std::vector<Variable>& inputs) const {
     return ForwardAsync(frame, inputs).Await();
   }
   // Outside any context: evaluates without gradients.
-  absl::StatusOr<std::vector<Tensor>> Evaluate(const std::vector<Tensor>& inputs, absl::Time deadline) const;
+  absl::StatusOr<std::vector<Tensor>> Evaluate(const std::vector<Tensor>& inputs,
+                                               absl::Time deadline) const;
 
  private:
   RemoteRef ref_;

@@ -14,19 +14,23 @@ namespace {
 
 CreateOptimizerRequest::Kind KindOf(optim::Kind kind) {
   switch (kind) {
-    case optim::Kind::SGD: return CreateOptimizerRequest::SGD;
-    case optim::Kind::ADAGRAD: return CreateOptimizerRequest::ADAGRAD;
-    case optim::Kind::ADAM: return CreateOptimizerRequest::ADAM;
-    case optim::Kind::ADAMW: return CreateOptimizerRequest::ADAMW;
+    case optim::Kind::SGD:
+      return CreateOptimizerRequest::SGD;
+    case optim::Kind::ADAGRAD:
+      return CreateOptimizerRequest::ADAGRAD;
+    case optim::Kind::ADAM:
+      return CreateOptimizerRequest::ADAM;
+    case optim::Kind::ADAMW:
+      return CreateOptimizerRequest::ADAMW;
   }
   return CreateOptimizerRequest::SGD;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RemoteOptimizer>> RemoteOptimizer::Create(Host& host, const optim::DenseOptions& options,
-                                                                         const std::vector<RemoteParameter>& parameters,
-                                                                         absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<RemoteOptimizer>> RemoteOptimizer::Create(
+    Host& host, const optim::DenseOptions& options, const std::vector<RemoteParameter>& parameters,
+    absl::Time deadline) {
   std::map<std::string, CreateOptimizerRequest> requests;  // by owner
   for (const RemoteParameter& parameter : parameters) {
     CreateOptimizerRequest& request = requests[parameter.module.owner()];
@@ -47,7 +51,8 @@ absl::StatusOr<std::unique_ptr<RemoteOptimizer>> RemoteOptimizer::Create(Host& h
   return std::unique_ptr<RemoteOptimizer>(new RemoteOptimizer(std::move(refs)));
 }
 
-absl::StatusOr<uint64_t> RemoteOptimizer::Step(DistAutogradContext& context, double learning_rate, double gradient_scale) {
+absl::StatusOr<uint64_t> RemoteOptimizer::Step(DistAutogradContext& context, double learning_rate,
+                                               double gradient_scale) {
   RETURN_IF_ERROR(context.frame().context().status());
   std::vector<rpc::Future<rpc::Payload>> answers;
   for (const RemoteRef& ref : refs_) {
@@ -57,15 +62,19 @@ absl::StatusOr<uint64_t> RemoteOptimizer::Step(DistAutogradContext& context, dou
     request.set_optimizer(ref.object());
     request.set_learning_rate(learning_rate);
     request.set_gradient_scale(gradient_scale);
-    answers.push_back(StartCall(context.host(), ref.owner(), "Step", rpc::Payload(request.SerializeAsString()), context.deadline(),
-                                absl::StrCat(context.frame().share()->name(), ": step at ", ref.owner())));
+    answers.push_back(
+        StartCall(context.host(), ref.owner(), "Step", rpc::Payload(request.SerializeAsString()),
+                  context.deadline(),
+                  absl::StrCat(context.frame().share()->name(), ": step at ", ref.owner())));
   }
   uint64_t updated = 0;
   for (const auto& answer : answers) {
     auto payload = answer.Wait(absl::InfiniteFuture());  // the call has the deadline
     const auto reply = payload.ok() ? Decode<StepReply>(*payload) : payload.status();
-    if (!reply.ok()) context.frame().Fail(reply.status());
-    else updated += reply->updated();
+    if (!reply.ok())
+      context.frame().Fail(reply.status());
+    else
+      updated += reply->updated();
   }
   RETURN_IF_ERROR(context.frame().context().status());
   return updated;

@@ -18,13 +18,15 @@ namespace tandem::remote {
 class RemoteOptimizer {
  public:
   // Makes one optimizer at each owner. It counts its own steps.
-  static absl::StatusOr<std::unique_ptr<RemoteOptimizer>> Create(Host& host, const optim::DenseOptions& options,
-                                                                 const std::vector<RemoteParameter>& parameters, absl::Time deadline);
+  static absl::StatusOr<std::unique_ptr<RemoteOptimizer>> Create(
+      Host& host, const optim::DenseOptions& options,
+      const std::vector<RemoteParameter>& parameters, absl::Time deadline);
 
   // Steps all owners at a time. Returns how many parameters had a gradient. A failure fails the
   // step's context. Owners that have already applied the step do not undo it.
   // REQUIRES: called after Backward, before the context ends.
-  absl::StatusOr<uint64_t> Step(DistAutogradContext& context, double learning_rate, double gradient_scale = 1);
+  absl::StatusOr<uint64_t> Step(DistAutogradContext& context, double learning_rate,
+                                double gradient_scale = 1);
 
  private:
   explicit RemoteOptimizer(std::vector<RemoteRef> refs) : refs_(std::move(refs)) {}

@@ -8,12 +8,14 @@
 namespace tandem::remote {
 
 template <class Reply, class Request>
-absl::StatusOr<std::pair<RemoteRef, Reply>> RemoteRef::Take(Host& host, const std::string& owner, const char* method,
-                                                            Request request, std::string what, absl::Time deadline) {
+absl::StatusOr<std::pair<RemoteRef, Reply>> RemoteRef::Take(Host& host, const std::string& owner,
+                                                            const char* method, Request request,
+                                                            std::string what, absl::Time deadline) {
   const uint64_t sequence = host.BeginHold();
   host.Sign(&request);
   request.set_sequence(sequence);
-  auto payload = StartCall(host, owner, method, rpc::Payload(request.SerializeAsString()), deadline, std::move(what))
+  auto payload = StartCall(host, owner, method, rpc::Payload(request.SerializeAsString()), deadline,
+                           std::move(what))
                      .Wait(absl::InfiniteFuture());  // the call has the deadline
   const auto reply = payload.ok() ? Decode<Reply>(*payload) : payload.status();
   if (!reply.ok()) {
@@ -21,8 +23,10 @@ absl::StatusOr<std::pair<RemoteRef, Reply>> RemoteRef::Take(Host& host, const st
     return reply.status();
   }
   Reference reference{owner, 0};
-  if constexpr (std::is_same_v<Reply, CreateReply>) reference.object = reply->object();
-  else reference.object = request.object();
+  if constexpr (std::is_same_v<Reply, CreateReply>)
+    reference.object = reply->object();
+  else
+    reference.object = request.object();
   host.EndHold(sequence, &reference);
   RemoteRef ref;
   ref.hold_ = std::make_shared<Hold>(host, std::move(reference));
@@ -30,29 +34,36 @@ absl::StatusOr<std::pair<RemoteRef, Reply>> RemoteRef::Take(Host& host, const st
   return std::make_pair(std::move(ref), *reply);
 }
 
-absl::StatusOr<RemoteRef> RemoteRef::Create(Host& host, const std::string& owner, const std::string& module,
-                                            const std::string& arguments, absl::Time deadline) {
+absl::StatusOr<RemoteRef> RemoteRef::Create(Host& host, const std::string& owner,
+                                            const std::string& module, const std::string& arguments,
+                                            absl::Time deadline) {
   CreateRequest request;
   request.set_module(module);
   request.set_arguments(arguments);
-  ASSIGN_OR_RETURN(auto taken, Take<CreateReply>(host, owner, "Create", std::move(request),
-                                                 absl::StrCat("create ", module, " at ", owner), deadline));
+  ASSIGN_OR_RETURN(auto taken,
+                   Take<CreateReply>(host, owner, "Create", std::move(request),
+                                     absl::StrCat("create ", module, " at ", owner), deadline));
   taken.first.hold_->module = module;
   return taken.first;
 }
 
-absl::StatusOr<RemoteRef> RemoteRef::CreateOptimizer(Host& host, const std::string& owner, const CreateOptimizerRequest& request,
+absl::StatusOr<RemoteRef> RemoteRef::CreateOptimizer(Host& host, const std::string& owner,
+                                                     const CreateOptimizerRequest& request,
                                                      absl::Time deadline) {
-  ASSIGN_OR_RETURN(auto taken, Take<CreateReply>(host, owner, "CreateOptimizer", request,
-                                                 absl::StrCat("create an optimizer at ", owner), deadline));
+  ASSIGN_OR_RETURN(auto taken,
+                   Take<CreateReply>(host, owner, "CreateOptimizer", request,
+                                     absl::StrCat("create an optimizer at ", owner), deadline));
   return taken.first;
 }
 
-absl::StatusOr<RemoteRef> RemoteRef::Adopt(Host& host, const std::string& owner, uint64_t object, absl::Time deadline) {
+absl::StatusOr<RemoteRef> RemoteRef::Adopt(Host& host, const std::string& owner, uint64_t object,
+                                           absl::Time deadline) {
   HoldRequest request;
   request.set_object(object);
-  ASSIGN_OR_RETURN(auto taken, Take<HoldReply>(host, owner, "Hold", std::move(request),
-                                               absl::StrCat("refer to object ", object, " at ", owner), deadline));
+  ASSIGN_OR_RETURN(
+      auto taken,
+      Take<HoldReply>(host, owner, "Hold", std::move(request),
+                      absl::StrCat("refer to object ", object, " at ", owner), deadline));
   taken.first.hold_->module = taken.second.module();
   return taken.first;
 }
@@ -62,8 +73,8 @@ absl::StatusOr<std::vector<Tensor>> RemoteRef::Fetch(absl::Time deadline) const 
   host().Sign(&request);
   request.set_object(object());
   ASSIGN_OR_RETURN(rpc::Payload payload,
-                   StartCall(host(), owner(), "Fetch", rpc::Payload(request.SerializeAsString()), deadline,
-                             absl::StrCat("fetch ", module(), " from ", owner()))
+                   StartCall(host(), owner(), "Fetch", rpc::Payload(request.SerializeAsString()),
+                             deadline, absl::StrCat("fetch ", module(), " from ", owner()))
                        .Wait(absl::InfiniteFuture()));
   std::string_view data;
   ASSIGN_OR_RETURN(const auto reply, Decode<FetchReply>(payload, &data));

@@ -25,13 +25,16 @@ class RemoteRef {
   RemoteRef() = default;  // refers to nothing
   // Makes a module in the process at `owner`, from a name that its registry knows ("Linear") and
   // arguments ("in=16 out=4").
-  static absl::StatusOr<RemoteRef> Create(Host& host, const std::string& owner, const std::string& module,
-                                          const std::string& arguments, absl::Time deadline);
+  static absl::StatusOr<RemoteRef> Create(Host& host, const std::string& owner,
+                                          const std::string& module, const std::string& arguments,
+                                          absl::Time deadline);
   // Makes an optimizer (remote_optimizer.h) of parameters in the process at `owner`.
-  static absl::StatusOr<RemoteRef> CreateOptimizer(Host& host, const std::string& owner, const CreateOptimizerRequest& request,
+  static absl::StatusOr<RemoteRef> CreateOptimizer(Host& host, const std::string& owner,
+                                                   const CreateOptimizerRequest& request,
                                                    absl::Time deadline);
   // NotFound if the object has been freed.
-  static absl::StatusOr<RemoteRef> Adopt(Host& host, const std::string& owner, uint64_t object, absl::Time deadline);
+  static absl::StatusOr<RemoteRef> Adopt(Host& host, const std::string& owner, uint64_t object,
+                                         absl::Time deadline);
 
   bool defined() const { return hold_ != nullptr; }
   // REQUIRES: defined().
@@ -57,8 +60,9 @@ class RemoteRef {
   };
   // Sends a request that gives a reference, and takes the reference.
   template <class Reply, class Request>
-  static absl::StatusOr<std::pair<RemoteRef, Reply>> Take(Host& host, const std::string& owner, const char* method,
-                                                          Request request, std::string what, absl::Time deadline);
+  static absl::StatusOr<std::pair<RemoteRef, Reply>> Take(Host& host, const std::string& owner,
+                                                          const char* method, Request request,
+                                                          std::string what, absl::Time deadline);
 
   std::shared_ptr<Hold> hold_;
 };

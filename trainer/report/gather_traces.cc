@@ -48,13 +48,15 @@ absl::StatusOr<int64_t> OffsetOf(comm::ProcessGroup& group, int rank, absl::Time
 
 }  // namespace
 
-absl::StatusOr<std::vector<RoleTrace>> GatherTraces(comm::ProcessGroup& group, const RoleTrace& mine, absl::Time deadline,
+absl::StatusOr<std::vector<RoleTrace>> GatherTraces(comm::ProcessGroup& group,
+                                                    const RoleTrace& mine, absl::Time deadline,
                                                     const std::function<int64_t()>& clock) {
   const size_t size = static_cast<size_t>(group.size());
   const uint64_t machine = mine.boot_id().empty() ? 0 : StableHash(mine.boot_id());  // 0: unknown
   std::vector<uint64_t> machines(size);
   const ArrayView all = DenseView(machines.data(), Shape{group.size()});
-  RETURN_IF_ERROR(group.Await(group.AllGather(all, DenseView(&machine, Shape{1}), kArgs), deadline));
+  RETURN_IF_ERROR(
+      group.Await(group.AllGather(all, DenseView(&machine, Shape{1}), kArgs), deadline));
   std::vector<int64_t> offsets(size, 0);
   for (size_t r = 0; r < size; ++r) {
     const int rank = static_cast<int>(r);
@@ -64,12 +66,14 @@ absl::StatusOr<std::vector<RoleTrace>> GatherTraces(comm::ProcessGroup& group, c
     }
   }
 
-  ASSIGN_OR_RETURN(const std::vector<std::string> gathered, comm::GatherBytes(group, mine.SerializeAsString(), kArgs.tag, deadline));
+  ASSIGN_OR_RETURN(const std::vector<std::string> gathered,
+                   comm::GatherBytes(group, mine.SerializeAsString(), kArgs.tag, deadline));
   std::vector<RoleTrace> traces;
   for (size_t r = 0; r < gathered.size(); ++r) {
     RoleTrace trace;
     if (!trace.ParseFromString(gathered[r])) {
-      return absl::InternalError(absl::StrCat("the trace of rank ", r, " is not a well-formed message"));
+      return absl::InternalError(
+          absl::StrCat("the trace of rank ", r, " is not a well-formed message"));
     }
     rpc::ShiftTimes(-offsets[r], &trace);
     trace.set_boot_id(mine.boot_id());

@@ -18,7 +18,8 @@ namespace tandem::report {
 
 // Collective. Rank 0 gets all traces in rank order; other ranks get none. `clock` is the clock of
 // `mine`, in nanoseconds.
-absl::StatusOr<std::vector<RoleTrace>> GatherTraces(comm::ProcessGroup& group, const RoleTrace& mine, absl::Time deadline,
-                                                    const std::function<int64_t()>& clock = MonotonicNanoseconds);
+absl::StatusOr<std::vector<RoleTrace>> GatherTraces(
+    comm::ProcessGroup& group, const RoleTrace& mine, absl::Time deadline,
+    const std::function<int64_t()>& clock = MonotonicNanoseconds);
 
 }  // namespace tandem::report

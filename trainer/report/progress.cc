@@ -1,10 +1,9 @@
 #include "trainer/report/progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -47,18 +46,22 @@ Progress::Progress(LogFormat format) : format_(format), terminal_(isatty(STDOUT_
 
 std::vector<std::string> Progress::Parts(const StepRecord& r, int64_t total_steps) {
   const double seconds = since_rate_.Lap();
-  const double samples = samples_.Add(r.samples_per_second, seconds), tokens = tokens_.Add(r.tokens_per_second, seconds);
-  const double done = static_cast<double>(r.step - first_step_), left = static_cast<double>(total_steps - r.step);
+  const double samples = samples_.Add(r.samples_per_second, seconds),
+               tokens = tokens_.Add(r.tokens_per_second, seconds);
+  const double done = static_cast<double>(r.step - first_step_),
+               left = static_cast<double>(total_steps - r.step);
   const double total = std::max(1e-9, r.compute_ms + r.collective_ms + r.pull_ms + r.push_ms);
-  const auto percent = [total](double ms) { return static_cast<int>(std::lround(100 * ms / total)); };
+  const auto percent = [total](double ms) {
+    return static_cast<int>(std::lround(100 * ms / total));
+  };
   std::vector<std::string> parts{
       absl::StrFormat("step %d/%d", r.step, total_steps),
       absl::StrFormat("loss %.4f", r.loss),
       absl::StrCat("ETA ", done > 0 ? DurationText(since_first_.Seconds() / done * left) : "-"),
       absl::StrFormat("epoch %d", r.epoch),
       CountText(samples) + " samples/s",
-      absl::StrFormat("compute %d%% collectives %d%% pull %d%% push %d%%", percent(r.compute_ms), percent(r.collective_ms),
-                      percent(r.pull_ms), percent(r.push_ms)),
+      absl::StrFormat("compute %d%% collectives %d%% pull %d%% push %d%%", percent(r.compute_ms),
+                      percent(r.collective_ms), percent(r.pull_ms), percent(r.push_ms)),
       CountText(tokens) + " tokens/s"};
   if (r.mfu > 0) parts.push_back(absl::StrFormat("MFU %.0f%%", 100 * r.mfu));
   return parts;
@@ -72,12 +75,14 @@ void Progress::Step(const StepRecord& r, int64_t total_steps) {
   }
   const std::vector<std::string> parts = Parts(r, total_steps);
   const bool last = r.step == total_steps;
-  if (printed_ && !last && since_print_.Seconds() < (terminal_ ? kTerminalSeconds : kPlainSeconds)) return;
+  if (printed_ && !last && since_print_.Seconds() < (terminal_ ? kTerminalSeconds : kPlainSeconds))
+    return;
   printed_ = true;
   since_print_.Lap();
   if (terminal_) {
     // A full last column would begin a new line.
-    std::printf("\r\033[K%s", FitLine(parts, std::max(kLeastColumns, TerminalColumns()) - 1).c_str());
+    std::printf("\r\033[K%s",
+                FitLine(parts, std::max(kLeastColumns, TerminalColumns()) - 1).c_str());
     drawn_ = true;
   } else {
     std::printf("%s\n", absl::StrJoin(parts, "  ").c_str());
@@ -87,7 +92,8 @@ void Progress::Step(const StepRecord& r, int64_t total_steps) {
 
 absl::Status Progress::status() const {
   if (std::ferror(stdout) == 0) return absl::OkStatus();
-  return absl::ResourceExhaustedError("cannot write standard output: what the run tells there is lost");
+  return absl::ResourceExhaustedError(
+      "cannot write standard output: what the run tells there is lost");
 }
 
 void Progress::Erase() {
@@ -103,7 +109,8 @@ void Progress::Line(const std::string& text) {
 }
 
 void Progress::Line(const std::vector<std::string>& parts) {
-  Line(terminal_ ? FitLine(parts, std::max(kLeastColumns, TerminalColumns())) : absl::StrJoin(parts, "  "));
+  Line(terminal_ ? FitLine(parts, std::max(kLeastColumns, TerminalColumns()))
+                 : absl::StrJoin(parts, "  "));
 }
 
 void Progress::Json(const std::string& object) {

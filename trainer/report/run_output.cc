@@ -1,12 +1,11 @@
 #include "trainer/report/run_output.h"
 
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sys/stat.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,37 +23,47 @@ namespace {
 constexpr char kMetrics[] = "metrics.jsonl", kEvaluations[] = "evaluations.jsonl";
 
 std::string Object(const std::map<std::string, double>& metrics) {
-  return absl::StrCat("{", absl::StrJoin(metrics, ",", [](std::string* out, const auto& entry) {
-                        absl::StrAppend(out, JsonString(entry.first), ":", JsonNumber(entry.second));
-                      }), "}");
+  return absl::StrCat("{",
+                      absl::StrJoin(metrics, ",",
+                                    [](std::string* out, const auto& entry) {
+                                      absl::StrAppend(out, JsonString(entry.first), ":",
+                                                      JsonNumber(entry.second));
+                                    }),
+                      "}");
 }
 
 std::string StepJson(const StepRecord& r) {
-  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"time\":", absl::StrFormat("%.3f", r.time),
-                      ",\"elapsed_seconds\":", absl::StrFormat("%.3f", r.elapsed_seconds), ",\"loss\":", JsonNumber(r.loss),
-                      ",\"lr\":", JsonNumber(r.learning_rate), ",\"grad_norm\":", JsonNumber(r.grad_norm),
-                      ",\"samples_per_second\":", JsonNumber(r.samples_per_second),
-                      ",\"tokens_per_second\":", JsonNumber(r.tokens_per_second), ",\"compute_ms\":", JsonNumber(r.compute_ms),
-                      ",\"collective_ms\":", JsonNumber(r.collective_ms), ",\"pull_ms\":", JsonNumber(r.pull_ms),
-                      ",\"push_ms\":", JsonNumber(r.push_ms), ",\"staleness\":", r.staleness,
-                      r.mfu > 0 ? absl::StrCat(",\"mfu\":", JsonNumber(r.mfu)) : "", r.skipped ? ",\"skipped\":true}" : "}");
+  return absl::StrCat(
+      "{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"time\":", absl::StrFormat("%.3f", r.time),
+      ",\"elapsed_seconds\":", absl::StrFormat("%.3f", r.elapsed_seconds),
+      ",\"loss\":", JsonNumber(r.loss), ",\"lr\":", JsonNumber(r.learning_rate),
+      ",\"grad_norm\":", JsonNumber(r.grad_norm),
+      ",\"samples_per_second\":", JsonNumber(r.samples_per_second),
+      ",\"tokens_per_second\":", JsonNumber(r.tokens_per_second),
+      ",\"compute_ms\":", JsonNumber(r.compute_ms),
+      ",\"collective_ms\":", JsonNumber(r.collective_ms), ",\"pull_ms\":", JsonNumber(r.pull_ms),
+      ",\"push_ms\":", JsonNumber(r.push_ms), ",\"staleness\":", r.staleness,
+      r.mfu > 0 ? absl::StrCat(",\"mfu\":", JsonNumber(r.mfu)) : "",
+      r.skipped ? ",\"skipped\":true}" : "}");
 }
 
 std::string EvaluationJson(const EvaluationRecord& r) {
-  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"train/loss\":", JsonNumber(r.train_loss),
-                      ",\"best\":", r.best ? "true" : "false", ",\"metrics\":", Object(r.metrics), "}");
+  return absl::StrCat(
+      "{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"train/loss\":", JsonNumber(r.train_loss),
+      ",\"best\":", r.best ? "true" : "false", ",\"metrics\":", Object(r.metrics), "}");
 }
 
 std::string SummaryJson(const RunSummary& s) {
   return absl::StrCat(
-      "{\"job\":", JsonString(s.job), ",\"status\":", JsonString(s.status), ",\"seed\":", s.seed, ",\"steps\":", s.steps,
-      ",\"epochs\":", s.epochs, ",\"best_epoch\":", s.best_epoch, ",\"best_step\":", s.best_step,
-      ",\"seconds\":", JsonNumber(s.seconds),
+      "{\"job\":", JsonString(s.job), ",\"status\":", JsonString(s.status), ",\"seed\":", s.seed,
+      ",\"steps\":", s.steps, ",\"epochs\":", s.epochs, ",\"best_epoch\":", s.best_epoch,
+      ",\"best_step\":", s.best_step, ",\"seconds\":", JsonNumber(s.seconds),
       ",\"layout\":{\"ps\":", s.layout.ps, ",\"dp\":", s.layout.dp,
       ",\"tp\":1,\"pp\":1,\"cp\":1,\"ep\":1,\"zero\":0},\"metrics\":", Object(s.metrics),
-      ",\"samples_per_second\":", JsonNumber(s.samples_per_second), ",\"tokens_per_second\":", JsonNumber(s.tokens_per_second),
-      ",\"params_hash\":", s.params_hash ? JsonString(HashText(*s.params_hash)) : "null", ",\"sparse_rows\":", s.sparse_rows,
-      ",\"dense_parameters\":", s.dense_parameters, "}\n");
+      ",\"samples_per_second\":", JsonNumber(s.samples_per_second),
+      ",\"tokens_per_second\":", JsonNumber(s.tokens_per_second),
+      ",\"params_hash\":", s.params_hash ? JsonString(HashText(*s.params_hash)) : "null",
+      ",\"sparse_rows\":", s.sparse_rows, ",\"dense_parameters\":", s.dense_parameters, "}\n");
 }
 
 // A file that this user may not write, or a path that is not a file, is a wrong --out. A full disk
@@ -62,31 +71,43 @@ std::string SummaryJson(const RunSummary& s) {
 absl::Status FileError(const std::string& path) {
   const std::string what = absl::StrCat("cannot write ", path, ": ", std::strerror(errno));
   switch (errno) {
-    case EACCES: case EPERM: case EROFS: case EISDIR: case ENOTDIR: case ELOOP: case ENAMETOOLONG:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case EISDIR:
+    case ENOTDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
       return absl::InvalidArgumentError(absl::StrCat(what, "; give an --out that can be written"));
-    default: return absl::ResourceExhaustedError(what);
+    default:
+      return absl::ResourceExhaustedError(what);
   }
 }
 
 // A removed file would accept every record, and nobody could read it.
 absl::Status CheckInPlace(std::FILE* file, const std::string& path) {
-  struct stat ours {}, named {};
+  struct stat ours {
+  }, named{};
   if (fstat(fileno(file), &ours) != 0) return FileError(path);
-  if (S_ISREG(ours.st_mode) && (stat(path.c_str(), &named) != 0 || ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)) {
-    return absl::ResourceExhaustedError(absl::StrCat(path, " was removed while the run wrote it; its records are lost"));
+  if (S_ISREG(ours.st_mode) && (stat(path.c_str(), &named) != 0 || ours.st_ino != named.st_ino ||
+                                ours.st_dev != named.st_dev)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, " was removed while the run wrote it; its records are lost"));
   }
   return absl::OkStatus();
 }
 
 absl::Status WriteLine(std::FILE* file, const std::string& path, const std::string& line) {
-  if (std::fprintf(file, "%s\n", line.c_str()) < 0 || std::fflush(file) != 0) return FileError(path);
+  if (std::fprintf(file, "%s\n", line.c_str()) < 0 || std::fflush(file) != 0)
+    return FileError(path);
   return CheckInPlace(file, path);
 }
 
 absl::Status MakeFolder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) return absl::InvalidArgumentError(absl::StrCat("--out ", folder, ": ", error.message()));
+  if (error)
+    return absl::InvalidArgumentError(absl::StrCat("--out ", folder, ": ", error.message()));
   return absl::OkStatus();
 }
 
@@ -112,17 +133,20 @@ absl::Status DropLinesAfter(const std::string& path, int64_t last_step) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line) && !file.eof();) {
     int64_t step;
-    if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64, &step) == 1 && step <= last_step) absl::StrAppend(&kept, line, "\n");
+    if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64, &step) == 1 && step <= last_step)
+      absl::StrAppend(&kept, line, "\n");
   }
   return ReplaceFile(path, kept);
 }
 
 // An evaluation as text, the most important part first: the deciding figure, then the others.
 std::vector<std::string> Parts(const EvaluationRecord& record) {
-  std::vector<std::string> parts{absl::StrFormat("epoch %d", record.epoch), absl::StrFormat("step %d", record.step),
+  std::vector<std::string> parts{absl::StrFormat("epoch %d", record.epoch),
+                                 absl::StrFormat("step %d", record.step),
                                  absl::StrFormat("train/loss %.4f", record.train_loss)};
-  for (const std::string& name : {record.decides, std::string("valid/hr@10"), std::string("valid/sampled_hr@10"),
-                                  std::string("valid/ndcg@10"), std::string("valid/sampled_ndcg@10")}) {
+  for (const std::string& name :
+       {record.decides, std::string("valid/hr@10"), std::string("valid/sampled_hr@10"),
+        std::string("valid/ndcg@10"), std::string("valid/sampled_ndcg@10")}) {
     const auto it = record.metrics.find(name);
     if (it == record.metrics.end()) continue;
     const char* best = record.best && name == record.decides ? ", best" : "";
@@ -137,7 +161,8 @@ std::string HashText(absl::uint128 hash) {
   return absl::StrFormat("%016x%016x", absl::Uint128High64(hash), absl::Uint128Low64(hash));
 }
 
-absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Create(const std::string& folder, LogFormat format) {
+absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Create(const std::string& folder,
+                                                             LogFormat format) {
   RETURN_IF_ERROR(MakeFolder(folder));
   return std::unique_ptr<RunOutput>(new RunOutput(folder, format));
 }

@@ -68,7 +68,8 @@ class RunOutput {
  public:
   // Makes the folder. An older run's files stay untouched until this run begins, because this run
   // may yet be refused.
-  static absl::StatusOr<std::unique_ptr<RunOutput>> Create(const std::string& folder, LogFormat format);
+  static absl::StatusOr<std::unique_ptr<RunOutput>> Create(const std::string& folder,
+                                                           LogFormat format);
   ~RunOutput();
 
   // Replaces the older run. REQUIRES: one of the two Begin functions is called before the first

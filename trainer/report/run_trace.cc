@@ -25,7 +25,8 @@ RunTrace::RunTrace(const RunTraceOptions& options) : options_(options) {
   if (options_.num_steps <= 0) return;
   NameThisThread("loop");
   if (options_.tables != nullptr) {
-    options_.tables->TraceSteps(tracer_, static_cast<uint64_t>(options_.first_step), static_cast<uint64_t>(last_step()));
+    options_.tables->TraceSteps(tracer_, static_cast<uint64_t>(options_.first_step),
+                                static_cast<uint64_t>(last_step()));
   }
 }
 
@@ -62,21 +63,27 @@ absl::Status RunTrace::Collect(absl::Time deadline) {
   if (collects && options_.master != nullptr) {
     // Peers wait meanwhile, until their own deadline.
     auto master = options_.master->TakeTrace(absl::Now() + (deadline - absl::Now()) / 4);
-    if (master.ok()) others.push_back(*std::move(master));
-    else lack("the master's", master.status());
+    if (master.ok())
+      others.push_back(*std::move(master));
+    else
+      lack("the master's", master.status());
   }
   StopRecording();
-  const RoleTrace mine = rpc::TakeRoleTrace(absl::StrCat("trainer-", options_.group->rank()), *tracer_);
+  const RoleTrace mine =
+      rpc::TakeRoleTrace(absl::StrCat("trainer-", options_.group->rank()), *tracer_);
   auto traces = GatherTraces(*options_.group, mine, deadline);
   if (!traces.ok()) return WithoutFile(traces.status());
   if (!collects) return absl::OkStatus();
   if (options_.tables != nullptr) {
     auto servers = options_.tables->TakeTraces(deadline - absl::Now());
-    if (servers.ok()) std::move(servers->begin(), servers->end(), std::back_inserter(others));
-    else lack("the servers'", servers.status());
+    if (servers.ok())
+      std::move(servers->begin(), servers->end(), std::back_inserter(others));
+    else
+      lack("the servers'", servers.status());
   }
   std::move(others.begin(), others.end(), std::back_inserter(*traces));
-  if (absl::Status delivered = options_.deliver(*std::move(traces)); !delivered.ok()) return WithoutFile(delivered);
+  if (absl::Status delivered = options_.deliver(*std::move(traces)); !delivered.ok())
+    return WithoutFile(delivered);
   if (lacks.empty()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("trace.json lacks ", absl::StrJoin(lacks, " and ")));
 }

@@ -53,7 +53,7 @@ class RunTrace {
 
   const RunTraceOptions options_;
   const std::shared_ptr<Tracer> tracer_ = std::make_shared<Tracer>();
-  bool recorded_ = false;   // has recorded a step
+  bool recorded_ = false;  // has recorded a step
   bool collected_ = false;
 };
 

@@ -12,12 +12,15 @@ namespace {
 
 std::string StalenessNote(const StatisticsReply& statistics) {
   const StepHistogram& staleness = statistics.staleness();
-  std::string text = absl::StrCat("staleness: pulls missed up to ", staleness.max(), " steps of the slowest trainer (pulls by steps missed:");
+  std::string text = absl::StrCat("staleness: pulls missed up to ", staleness.max(),
+                                  " steps of the slowest trainer (pulls by steps missed:");
   for (int i = 0; i < staleness.counts_size(); ++i) {
     if (staleness.counts(i) == 0) continue;
-    absl::StrAppend(&text, " ", i, i + 1 == staleness.counts_size() ? "+" : "", ": ", staleness.counts(i));
+    absl::StrAppend(&text, " ", i, i + 1 == staleness.counts_size() ? "+" : "", ": ",
+                    staleness.counts(i));
   }
-  return absl::StrCat(text, "); up to ", statistics.outstanding().max(), " steps of a trainer under way");
+  return absl::StrCat(text, "); up to ", statistics.outstanding().max(),
+                      " steps of a trainer under way");
 }
 
 }  // namespace
@@ -39,14 +42,17 @@ absl::StatusOr<int64_t> ServerWatch::TakeStaleness(absl::Time deadline) {
   return most;
 }
 
-absl::StatusOr<StatisticsReply> GatherStatistics(comm::ProcessGroup& group, const StatisticsReply& own, absl::Time deadline) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> gathered,
-                   comm::GatherBytes(group, own.SerializeAsString(), StableHash("statistics"), deadline));
+absl::StatusOr<StatisticsReply> GatherStatistics(comm::ProcessGroup& group,
+                                                 const StatisticsReply& own, absl::Time deadline) {
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> gathered,
+      comm::GatherBytes(group, own.SerializeAsString(), StableHash("statistics"), deadline));
   StatisticsReply total;
   for (size_t rank = 1; rank < gathered.size(); ++rank) {
     StatisticsReply part;
     if (!part.ParseFromString(gathered[rank])) {
-      return absl::InternalError(absl::StrCat("the statistics of rank ", rank, " are not a well-formed message"));
+      return absl::InternalError(
+          absl::StrCat("the statistics of rank ", rank, " are not a well-formed message"));
     }
     ps::MergeStatistics(part, &total);
   }
@@ -58,12 +64,14 @@ std::vector<std::string> ServerNotes(const StatisticsReply& statistics, bool may
   if (may_be_stale) notes.push_back(StalenessNote(statistics));
   for (const TableStatistics& table : statistics.tables()) {
     if (!table.has_first_offender() && table.clipped() == 0) continue;
-    std::string& note = notes.emplace_back(absl::StrCat("table ", table.name(), ": row gradients that were not finite: ",
-                                                        table.skipped(), " dropped, ", table.mended(), " mended, ", table.rejected(),
-                                                        " messages refused; ", table.clipped(), " rows clipped"));
+    std::string& note = notes.emplace_back(absl::StrCat(
+        "table ", table.name(), ": row gradients that were not finite: ", table.skipped(),
+        " dropped, ", table.mended(), " mended, ", table.rejected(), " messages refused; ",
+        table.clipped(), " rows clipped"));
     const TableStatistics::Offender& first = table.first_offender();
     if (!table.has_first_offender()) continue;
-    absl::StrAppend(&note, "; the first: id ", first.id(), " of trainer ", first.trainer(), " in step ", first.step());
+    absl::StrAppend(&note, "; the first: id ", first.id(), " of trainer ", first.trainer(),
+                    " in step ", first.step());
   }
   return notes;
 }

@@ -37,7 +37,8 @@ class ServerWatch {
 int64_t MostSteps(const StepHistogram& before, const StepHistogram& now);
 // Collective. Rank 0 gets the sum of the statistics of all other ranks, without its own. Other
 // ranks get nothing.
-absl::StatusOr<StatisticsReply> GatherStatistics(comm::ProcessGroup& group, const StatisticsReply& own, absl::Time deadline);
+absl::StatusOr<StatisticsReply> GatherStatistics(comm::ProcessGroup& group,
+                                                 const StatisticsReply& own, absl::Time deadline);
 // Lines about the whole run: the staleness, if rows may be stale, and each table that was given
 // values it guards against.
 std::vector<std::string> ServerNotes(const StatisticsReply& statistics, bool may_be_stale);

@@ -4,7 +4,8 @@ namespace tandem::report {
 
 void StepClock::RecordPoint(size_t number) {
   if (!stream_->on_cuda() || !stream_->status().ok()) return;
-  if (points_.size() <= number) points_.push_back(std::make_unique<Event>(stream_->device(), Event::Kind::TIMED));
+  if (points_.size() <= number)
+    points_.push_back(std::make_unique<Event>(stream_->device(), Event::Kind::TIMED));
   stream_->Fail(points_[number]->Record(stream_->queue()));
 }
 

@@ -33,7 +33,9 @@ struct Row {
 int64_t EndOf(const RecordedSpan& span) { return span.begin_ns() + span.duration_ns(); }
 
 std::string_view NameAt(const RoleTrace& trace, uint32_t place) {
-  return place < static_cast<uint32_t>(trace.names_size()) ? std::string_view(trace.names(static_cast<int>(place))) : "?";
+  return place < static_cast<uint32_t>(trace.names_size())
+             ? std::string_view(trace.names(static_cast<int>(place)))
+             : "?";
 }
 
 // Orders master, parameter servers, trainers; each kind by rank.
@@ -44,7 +46,8 @@ std::tuple<int, int, std::string> OrderOf(const RoleTrace& trace) {
     if (absl::StartsWith(role, prefix)) break;
     ++kind;
   }
-  if (const size_t dash = role.rfind('-'); dash != std::string::npos) (void)absl::SimpleAtoi(role.substr(dash + 1), &rank);
+  if (const size_t dash = role.rfind('-'); dash != std::string::npos)
+    (void)absl::SimpleAtoi(role.substr(dash + 1), &rank);
   return {kind, rank, role};
 }
 
@@ -52,7 +55,8 @@ std::vector<const RecordedSpan*> Sorted(const RoleTrace& trace) {
   std::vector<const RecordedSpan*> spans;
   for (const RecordedSpan& span : trace.spans()) spans.push_back(&span);
   std::stable_sort(spans.begin(), spans.end(), [](const RecordedSpan* a, const RecordedSpan* b) {
-    return std::make_pair(a->begin_ns(), -a->duration_ns()) < std::make_pair(b->begin_ns(), -b->duration_ns());
+    return std::make_pair(a->begin_ns(), -a->duration_ns()) <
+           std::make_pair(b->begin_ns(), -b->duration_ns());
   });
   return spans;
 }
@@ -70,8 +74,9 @@ std::vector<Row> RowsOf(const RoleTrace& trace) {
     }
     const std::string_view kind = NameAt(trace, span->kind());
     std::vector<Row>& rows = calls[kind];
-    auto row = std::find_if(rows.begin(), rows.end(),
-                            [&](const Row& r) { return EndOf(*r.spans.back()) <= span->begin_ns(); });
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) {
+      return EndOf(*r.spans.back()) <= span->begin_ns();
+    });
     if (row == rows.end()) {
       const std::string name(kind == "other" ? "call" : kind);
       row = rows.insert(row, {rows.empty() ? name : absl::StrCat(name, " ", rows.size() + 1), {}});
@@ -98,7 +103,8 @@ class Writer {
     Meta("process_name", pid, 0, absl::StrCat("\"name\":", JsonString(trace.role())));
     Meta("process_sort_index", pid, 0, absl::StrCat("\"sort_index\":", pid));
     if (trace.num_dropped() > 0) {
-      Meta("process_labels", pid, 0, absl::StrCat("\"labels\":\"", trace.num_dropped(), " spans found no room\""));
+      Meta("process_labels", pid, 0,
+           absl::StrCat("\"labels\":\"", trace.num_dropped(), " spans found no room\""));
     }
     int tid = 0;
     for (const Row& row : RowsOf(trace)) {
@@ -107,8 +113,10 @@ class Writer {
       for (const RecordedSpan* span : row.spans) {
         SpanEvent(pid, tid, trace, *span);
         if (span->trace_id() == 0) continue;
-        if (absl::StartsWith(trace.role(), "trainer-")) callers_.insert({span->trace_id(), {pid, tid, span->begin_ns()}});
-        else served_.push_back({span->trace_id(), {pid, tid, span->begin_ns()}});
+        if (absl::StartsWith(trace.role(), "trainer-"))
+          callers_.insert({span->trace_id(), {pid, tid, span->begin_ns()}});
+        else
+          served_.push_back({span->trace_id(), {pid, tid, span->begin_ns()}});
       }
     }
   }
@@ -140,12 +148,15 @@ class Writer {
   static std::string Time(int64_t ns) { return absl::StrFormat("%d.%03d", ns / 1000, ns % 1000); }
 
   void Meta(const char* name, int pid, int tid, const std::string& args) {
-    Event(absl::StrCat("\"ph\":\"M\",\"name\":\"", name, "\",\"pid\":", pid, ",\"tid\":", tid, ",\"args\":{", args, "}"));
+    Event(absl::StrCat("\"ph\":\"M\",\"name\":\"", name, "\",\"pid\":", pid, ",\"tid\":", tid,
+                       ",\"args\":{", args, "}"));
   }
 
   void SpanEvent(int pid, int tid, const RoleTrace& trace, const RecordedSpan& span) {
     std::vector<std::string> args;
-    const auto add = [&](const char* name, const std::string& value) { args.push_back(absl::StrCat("\"", name, "\":", value)); };
+    const auto add = [&](const char* name, const std::string& value) {
+      args.push_back(absl::StrCat("\"", name, "\":", value));
+    };
     const double ns = static_cast<double>(std::max<int64_t>(1, span.duration_ns()));
     if (span.step() != 0) add("step", absl::StrCat(span.step()));
     if (span.bytes() != 0) {
@@ -158,14 +169,15 @@ class Writer {
     }
     if (span.trace_id() != 0) add("trace_id", absl::StrFormat("\"%x\"", span.trace_id()));
     Event(absl::StrCat("\"ph\":\"X\",\"name\":", JsonString(NameAt(trace, span.name())),
-                       ",\"cat\":", JsonString(NameAt(trace, span.kind())), ",\"pid\":", pid, ",\"tid\":", tid,
-                       ",\"ts\":", Time(span.begin_ns() - zero_ns_), ",\"dur\":", Time(span.duration_ns()), ",\"args\":{",
-                       absl::StrJoin(args, ","), "}"));
+                       ",\"cat\":", JsonString(NameAt(trace, span.kind())), ",\"pid\":", pid,
+                       ",\"tid\":", tid, ",\"ts\":", Time(span.begin_ns() - zero_ns_), ",\"dur\":",
+                       Time(span.duration_ns()), ",\"args\":{", absl::StrJoin(args, ","), "}"));
   }
 
   void ArrowEnd(const char* phase, const Place& place) {
-    Event(absl::StrCat("\"ph\":\"", phase, "\",\"name\":\"call\",\"cat\":\"call\",\"id\":", num_arrows_, ",\"pid\":", place.pid,
-                       ",\"tid\":", place.tid, ",\"ts\":", Time(place.begin_ns - zero_ns_)));
+    Event(absl::StrCat("\"ph\":\"", phase, "\",\"name\":\"call\",\"cat\":\"call\",\"id\":",
+                       num_arrows_, ",\"pid\":", place.pid, ",\"tid\":", place.tid,
+                       ",\"ts\":", Time(place.begin_ns - zero_ns_)));
   }
 
   FileWriter file_;
@@ -190,7 +202,8 @@ absl::Status WriteTraceFile(const std::string& path, std::vector<RoleTrace> trac
   for (size_t i = 0; i < traces.size(); ++i) writer.Role(static_cast<int>(i) + 1, traces[i]);
   RETURN_IF_ERROR(writer.Finish());
   if (std::rename(draft.c_str(), path.c_str()) != 0) {
-    return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
   }
   return absl::OkStatus();
 }

@@ -18,15 +18,18 @@ class GroupExchange : public ps::TrainerExchange {
   // Makes the exchange of the ranks of `trainers`. Collective over `trainers`. An exchange waits
   // twice for other ranks, each time at most `timeout`.
   // REQUIRES: the ranks are on one host.
-  static absl::StatusOr<std::unique_ptr<GroupExchange>> Create(comm::ProcessGroup& trainers, absl::Duration timeout);
+  static absl::StatusOr<std::unique_ptr<GroupExchange>> Create(comm::ProcessGroup& trainers,
+                                                               absl::Duration timeout);
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
-  absl::StatusOr<ps::AllToAllBuffers> Exchange(const char* outgoing, const std::vector<size_t>& bytes) override;
+  absl::StatusOr<ps::AllToAllBuffers> Exchange(const char* outgoing,
+                                               const std::vector<size_t>& bytes) override;
   void Abort(absl::Status reason) override { group_->Abort(std::move(reason)); }
 
  private:
-  GroupExchange(std::unique_ptr<comm::ProcessGroup> group, absl::Duration timeout) : group_(std::move(group)), timeout_(timeout) {}
+  GroupExchange(std::unique_ptr<comm::ProcessGroup> group, absl::Duration timeout)
+      : group_(std::move(group)), timeout_(timeout) {}
 
   const std::unique_ptr<comm::ProcessGroup> group_;
   const absl::Duration timeout_;

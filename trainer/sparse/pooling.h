@@ -25,6 +25,7 @@ struct PlacesOfBags {
 // Weights get no gradient. The bits equal those of a parameter server that pools the same rows.
 // CHECKs every index.
 // REQUIRES: CheckOffsets.
-Variable PoolRows(Context& context, const Variable& table, const PlacesOfBags& places, Pooling pooling);
+Variable PoolRows(Context& context, const Variable& table, const PlacesOfBags& places,
+                  Pooling pooling);
 
 }  // namespace tandem::sparse

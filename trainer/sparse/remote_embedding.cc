@@ -32,15 +32,20 @@ MergedIds MergeIds(absl::Span<const absl::Span<const uint64_t>> lists) {
   return merged;
 }
 
-PulledRows::PulledRows(std::shared_ptr<const std::vector<uint64_t>> ids, int64_t dim, Uploads* uploads)
+PulledRows::PulledRows(std::shared_ptr<const std::vector<uint64_t>> ids, int64_t dim,
+                       Uploads* uploads)
     : ids_(std::move(ids)),
       shape_{static_cast<int64_t>(ids_->size()), dim},
-      upload_(uploads == nullptr ? nullptr : uploads->Begin(static_cast<size_t>(shape_.num_elements()) * sizeof(float))),
+      upload_(uploads == nullptr
+                  ? nullptr
+                  : uploads->Begin(static_cast<size_t>(shape_.num_elements()) * sizeof(float))),
       rows_(uploads == nullptr ? Tensor::Empty(shape_, DType::F32) : Tensor()) {}
 
 PulledRows::~PulledRows() { done_.Wait(absl::InfiniteFuture()).IgnoreError(); }
 
-float* PulledRows::memory() const { return upload_ == nullptr ? rows_.data<float>() : static_cast<float*>(upload_->host()); }
+float* PulledRows::memory() const {
+  return upload_ == nullptr ? rows_.data<float>() : static_cast<float*>(upload_->host());
+}
 
 void PulledRows::Arrive(rpc::Future<rpc::Done> pulled) {
   if (upload_ == nullptr) {
@@ -62,21 +67,29 @@ absl::StatusOr<Tensor> PulledRows::Await(absl::Time deadline) {
 }
 
 RemoteEmbedding::RemoteEmbedding(ps::RowClient* client, uint32_t table, int64_t dim, Stream* stream)
-    : client_(client), table_(table), dim_(dim), uploads_(stream->on_cuda() ? std::make_unique<Uploads>(stream) : nullptr) {}
+    : client_(client),
+      table_(table),
+      dim_(dim),
+      uploads_(stream->on_cuda() ? std::make_unique<Uploads>(stream) : nullptr) {}
 
-std::unique_ptr<PulledRows> RemoteEmbedding::Pull(uint64_t step, bool create, std::vector<uint64_t> ids) {
+std::unique_ptr<PulledRows> RemoteEmbedding::Pull(uint64_t step, bool create,
+                                                  std::vector<uint64_t> ids) {
   auto all = std::make_shared<const std::vector<uint64_t>>(std::move(ids));
   std::unique_ptr<PulledRows> pulled(new PulledRows(std::move(all), dim_, uploads_.get()));
   pulled->Arrive(client_->Pull(step, create, {{table_, *pulled->ids_, pulled->memory()}}));
   return pulled;
 }
 
-Variable RemoteEmbedding::Enter(Context& context, PulledRows& rows, StepPushes& autograd, int last_pass) {
+Variable RemoteEmbedding::Enter(Context& context, PulledRows& rows, StepPushes& autograd,
+                                int last_pass) {
   const absl::StatusOr<Tensor> values = rows.Await(context.deadline());
   context.Fail(values.status());
-  Variable leaf = Variable::Leaf(values.ok() ? *values : context.Empty(rows.shape_, DType::F32), "rows");
-  leaf.leaf().set_hook([this, node = &leaf.leaf(), ids = rows.ids(), &autograd, last_pass, pass = 0](Context& c) mutable {
-    if (pass++ == last_pass && node->has_gradient()) autograd.Push(table_, ids, node->gradient().ToHost(c.stream()), /*stays=*/true);
+  Variable leaf =
+      Variable::Leaf(values.ok() ? *values : context.Empty(rows.shape_, DType::F32), "rows");
+  leaf.leaf().set_hook([this, node = &leaf.leaf(), ids = rows.ids(), &autograd, last_pass,
+                        pass = 0](Context& c) mutable {
+    if (pass++ == last_pass && node->has_gradient())
+      autograd.Push(table_, ids, node->gradient().ToHost(c.stream()), /*stays=*/true);
   });
   return leaf;
 }

@@ -36,7 +36,7 @@ class PulledRows {
   friend class RemoteEmbedding;
   // `uploads` is null if the stream computes on a CPU.
   PulledRows(std::shared_ptr<const std::vector<uint64_t>> ids, int64_t dim, Uploads* uploads);
-  float* memory() const;             // where the pull writes
+  float* memory() const;  // where the pull writes
   void Arrive(rpc::Future<rpc::Done> pulled);
 
   const std::shared_ptr<const std::vector<uint64_t>> ids_;

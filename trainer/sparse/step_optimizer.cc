@@ -24,21 +24,24 @@ void StepOptimizer::AwaitPushes(Context& context, StepPushes& autograd) {
   if (!context.failed()) context.Fail(AwaitCommit(context.deadline()));
 }
 
-absl::StatusOr<StepOptimizer::StepResult> StepOptimizer::Step(Context& context, const StepArgs& args) {
+absl::StatusOr<StepOptimizer::StepResult> StepOptimizer::Step(Context& context,
+                                                              const StepArgs& args) {
   if (context.failed()) return context.status();
   StepResult result;
-  const double dense_squared =
-      args.skip ? std::numeric_limits<double>::quiet_NaN() : dense_->GradientSquaredNorm(context.stream());
+  const double dense_squared = args.skip ? std::numeric_limits<double>::quiet_NaN()
+                                         : dense_->GradientSquaredNorm(context.stream());
   RETURN_IF_ERROR(context.stream().status());  // a failed device makes the norm meaningless
   double scale = args.count > 0 ? 1.0 / args.count : 0.0;
   result.skipped = !std::isfinite(dense_squared);
   if (result.skipped && !args.skip && args.on_non_finite) RETURN_IF_ERROR(args.on_non_finite());
   if (args.want_norm || options_.max_grad_norm > 0) {
-    ASSIGN_OR_RETURN(const absl::uint128 sparse, client_->GradientNorm(context.step()).Wait(context.deadline()));
+    ASSIGN_OR_RETURN(const absl::uint128 sparse,
+                     client_->GradientNorm(context.step()).Wait(context.deadline()));
     const double sparse_squared = static_cast<double>(absl::Uint128High64(sparse)) +
                                   static_cast<double>(absl::Uint128Low64(sparse)) * 0x1p-64;
     result.grad_norm = std::sqrt(dense_squared + sparse_squared) * scale;
-    if (options_.max_grad_norm > 0) scale *= std::min(1.0, options_.max_grad_norm / (result.grad_norm + 1e-6));
+    if (options_.max_grad_norm > 0)
+      scale *= std::min(1.0, options_.max_grad_norm / (result.grad_norm + 1e-6));
   }
 
   ps::CommitArgs commit;
@@ -51,7 +54,8 @@ absl::StatusOr<StepOptimizer::StepResult> StepOptimizer::Step(Context& context, 
   commit.flush = args.flush;
   commit_ = client_->Commit(commit);
   result.learning_rate = LearningRate(static_cast<int64_t>(context.step()));
-  if (!result.skipped) dense_->Update(context.step(), result.learning_rate, scale, context.stream());
+  if (!result.skipped)
+    dense_->Update(context.step(), result.learning_rate, scale, context.stream());
   return result;
 }
 

@@ -33,18 +33,18 @@ class StepOptimizer {
   ~StepOptimizer();
 
   struct StepArgs {
-    double count = 0;        // the global number of targets
+    double count = 0;  // the global number of targets
     bool want_norm = false;
     // Skip the step: its loss is not finite, or non-finite pushes were kept back.
     bool skip = false;
     // Called if dense gradients are not finite, which all replicas find alike. An error ends the
     // step before any of it is committed. Null or Ok: the step is skipped.
     std::function<absl::Status()> on_non_finite = nullptr;
-    bool flush = false;      // ps::CommitArgs.flush: the tables are read next
+    bool flush = false;  // ps::CommitArgs.flush: the tables are read next
   };
   struct StepResult {
     double learning_rate = 0;
-    double grad_norm = 0;     // of the mean gradient; 0 if not wanted
+    double grad_norm = 0;  // of the mean gradient; 0 if not wanted
     bool skipped = false;
   };
   // Waits for the acknowledgements of the step's pushes and for the last commit. The first failure

@@ -15,14 +15,17 @@ void StepPushes::Begin(uint64_t step) {
   step_ = step;
 }
 
-void StepPushes::Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays) {
+void StepPushes::Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids,
+                      Tensor gradients, bool stays) {
   ps::PushSegment segment{table, *ids, gradients.data<float>()};
   if (stays) segment.owner = std::make_shared<const Tensor>(gradients);
   pushes_.push_back({std::move(ids), std::move(gradients), rows_->Push(step_, slice_, {segment})});
 }
 
-void StepPushes::PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients) {
-  auto pushed = pooled_->PushPooled(step_, slice_, bags, static_cast<size_t>(gradients.dim(1)), gradients.data<float>());
+void StepPushes::PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner,
+                            Tensor gradients) {
+  auto pushed = pooled_->PushPooled(step_, slice_, bags, static_cast<size_t>(gradients.dim(1)),
+                                    gradients.data<float>());
   pushes_.push_back({std::move(owner), std::move(gradients), std::move(pushed)});
 }
 

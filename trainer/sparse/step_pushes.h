@@ -16,7 +16,8 @@ namespace tandem::sparse {
 class StepPushes {
  public:
   // `slice` is this trainer's place in the summation order of each step.
-  StepPushes(ps::RowClient* rows, ps::PooledClient* pooled, uint32_t slice) : rows_(rows), pooled_(pooled), slice_(slice) {}
+  StepPushes(ps::RowClient* rows, ps::PooledClient* pooled, uint32_t slice)
+      : rows_(rows), pooled_(pooled), slice_(slice) {}
   ~StepPushes();
 
   // Begins step `step`.
@@ -28,7 +29,8 @@ class StepPushes {
   // acknowledged. With `stays`, the client may send the gradients in place, even later.
   // REQUIRES: with `stays`, nobody writes to the gradients' memory while any copy of the tensor
   // exists.
-  void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays);
+  void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients,
+            bool stays);
   // Sends gradients [bags, dim] of bags. `owner` keeps the bags' arrays alive.
   void PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients);
   // Waits until every push is acknowledged, then releases the arrays. The first failure fails the

@@ -16,7 +16,8 @@ std::vector<uint64_t> AllRowIds(int64_t count) {
   return ids;
 }
 
-std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::RowClient* rows, Stream* stream) {
+std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::RowClient* rows,
+                                                            Stream* stream) {
   if (job.placement() != Job::PS) return nullptr;
   return std::make_unique<sparse::RemoteEmbedding>(rows, kTableNumber, job.tables(0).dim(), stream);
 }

@@ -21,6 +21,7 @@ std::vector<uint64_t> AllRowIds(int64_t count);
 // Makes the table of a resolved job. Returns null if the embedding is a dense parameter. `stream`
 // computes with the rows.
 // REQUIRES: `client` and `stream` outlive the table.
-std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::RowClient* rows, Stream* stream);
+std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::RowClient* rows,
+                                                            Stream* stream);
 
 }  // namespace tandem::tasks

@@ -6,8 +6,9 @@
 
 namespace tandem::tasks {
 
-absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size, const comm::ProcessGroup& group,
-                                  const EvaluationArgs& args, absl::FunctionRef<void(const data::BatchShare&)> evaluate) {
+absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size,
+                                  const comm::ProcessGroup& group, const EvaluationArgs& args,
+                                  absl::FunctionRef<void(const data::BatchShare&)> evaluate) {
   const data::BatchShare share = data::ShareOf(num_examples, group.rank(), group.size(), 0, 1);
   const int64_t largest_share = (num_examples + group.size() - 1) / group.size();
   for (int64_t done = 0; done < largest_share; done += block_size) {
@@ -15,7 +16,8 @@ absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size, cons
       ASSIGN_OR_RETURN(const bool stop, args.stop_agreed());
       if (stop) return false;
     }
-    const data::BatchShare block{share.begin + done, std::min(share.end, share.begin + done + block_size)};
+    const data::BatchShare block{share.begin + done,
+                                 std::min(share.end, share.begin + done + block_size)};
     if (block.begin < block.end) evaluate(block);
   }
   return true;

@@ -17,7 +17,8 @@ namespace tandem::tasks {
 // Runs `evaluate` on this replica's share of `num_examples`, at most `block_size` at a time.
 // Returns false if the replicas agreed on a stop before the last block. Collective: every replica
 // calls args.stop_agreed equally often, however the shares are cut.
-absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size, const comm::ProcessGroup& group,
-                                  const EvaluationArgs& args, absl::FunctionRef<void(const data::BatchShare&)> evaluate);
+absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size,
+                                  const comm::ProcessGroup& group, const EvaluationArgs& args,
+                                  absl::FunctionRef<void(const data::BatchShare&)> evaluate);
 
 }  // namespace tandem::tasks

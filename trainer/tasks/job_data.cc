@@ -6,7 +6,8 @@
 
 namespace tandem::tasks {
 
-absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use, const std::string& item_ids) {
+absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use,
+                                                     const std::string& item_ids) {
   if (job.model().has_gpt()) return TextData::Read(job);
   return SequenceData::Read(job, use, item_ids);
 }

@@ -38,7 +38,8 @@ class JobData {
   virtual std::string ItemIds() const { return ""; }
   // Returns the number of embedding rows in use: ids 1 .. the catalogue's size, or all symbols.
   virtual int64_t num_embeddings() const = 0;
-  virtual std::unique_ptr<Task> MakeTask(const Job& job, const TaskEnvironment& environment) const = 0;
+  virtual std::unique_ptr<Task> MakeTask(const Job& job,
+                                         const TaskEnvironment& environment) const = 0;
   // Returns reference metrics. Takes a moment, because it counts over all data.
   virtual std::vector<ReferenceColumn> References() const = 0;
 };
@@ -50,7 +51,8 @@ enum class DataUse { TRAIN, EVALUATE };
 // and what was found.
 // `item_ids`, from JobData::ItemIds, is the whole catalogue of a job with data.ids MAP. Empty: the
 // catalogue is the ids in the files.
-absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use = DataUse::TRAIN, const std::string& item_ids = "");
+absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use = DataUse::TRAIN,
+                                                     const std::string& item_ids = "");
 
 // Returns a checkpoint's record of the file `path`.
 SavedFile FileOf(const std::string& path, const FileDigest& digest);

@@ -1,12 +1,12 @@
-#include "kernels/base/count_text.h"
 #include "trainer/tasks/sequence_data.h"
 
 #include <algorithm>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/utf8.h"
+#include "kernels/base/count_text.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 #include "trainer/data/catalogue.h"
 #include "trainer/data/floors.h"
 #include "trainer/data/ranking.h"
@@ -21,7 +21,8 @@ constexpr size_t kMaxFloorInteractions = 20'000'000;
 
 std::string ReachablePath(const std::string& log_path) { return log_path + ".reachable"; }
 
-void AddMetrics(const std::string& prefix, const data::RankingMetrics& metrics, ReferenceColumn& column) {
+void AddMetrics(const std::string& prefix, const data::RankingMetrics& metrics,
+                ReferenceColumn& column) {
   column.metrics[prefix + "hr@10"] = metrics.hr10;
   column.metrics[prefix + "ndcg@10"] = metrics.ndcg10;
 }
@@ -30,7 +31,8 @@ ReferenceColumn FloorColumn(std::string name, const data::FloorRanks& ranks) {
   ReferenceColumn column{std::move(name), {}};
   AddMetrics("", data::Summarise(ranks.full), column);
   // Sampled floors tie often; the published figures order ties randomly.
-  if (!ranks.sampled.empty()) AddMetrics("sampled_", data::SummariseExpected(ranks.sampled), column);
+  if (!ranks.sampled.empty())
+    AddMetrics("sampled_", data::SummariseExpected(ranks.sampled), column);
   return column;
 }
 
@@ -41,9 +43,11 @@ double BytesOfItem(const Job& job) { return 8.0 * job.tables(0).dim() + 8; }
 // Checks that the catalogue is worth its memory and can be ranked.
 absl::Status CheckCatalogue(const Job& job, const data::Interactions& interactions) {
   const double item_bytes = BytesOfItem(job);
-  if (job.data().num_items() == 0) RETURN_IF_ERROR(data::CheckDenseIds(job.data().path(), interactions, item_bytes));
+  if (job.data().num_items() == 0)
+    RETURN_IF_ERROR(data::CheckDenseIds(job.data().path(), interactions, item_bytes));
   if (interactions.num_items < 2) {
-    return absl::DataLossError(absl::StrCat(Printable(job.data().path()), ": the catalogue has one item only; ranking needs two"));
+    return absl::DataLossError(absl::StrCat(
+        Printable(job.data().path()), ": the catalogue has one item only; ranking needs two"));
   }
   return data::CheckCatalogueFits(interactions.num_items, item_bytes);
 }
@@ -53,9 +57,10 @@ absl::Status CheckUsers(const std::string& path, const data::UserCounts& counts,
   const bool train = use == DataUse::TRAIN;
   if ((train ? counts.trained : counts.evaluated) > 0) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
-      Printable(path), ": nobody to ", train ? "train on: training" : "evaluate: an evaluation", " takes users with at least ",
-      train ? data::kMinTrainItems : data::kMinEvaluationItems, " items, and the longest of ", counts.all, " users has ",
-      counts.most_items, "; give a log with longer histories"));
+      Printable(path), ": nobody to ", train ? "train on: training" : "evaluate: an evaluation",
+      " takes users with at least ", train ? data::kMinTrainItems : data::kMinEvaluationItems,
+      " items, and the longest of ", counts.all, " users has ", counts.most_items,
+      "; give a log with longer histories"));
 }
 
 // The job rules only know the batch size that the job asks for. A log of few users makes all
@@ -64,13 +69,15 @@ absl::Status CheckParts(const Job& job, const data::UserCounts& counts) {
   const int64_t batch = std::min<int64_t>(job.train().batch_size(), counts.trained);
   const int64_t smallest = std::max<int64_t>(1, batch / std::max(1, job.parallel().dp()));
   if (job.train().accumulate() <= smallest) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("train.accumulate is ", job.train().accumulate(), "; allowed: 1 .. ", smallest,
-                                                 ", the samples that a replica has of the largest batch: the log has ", counts.trained,
-                                                 " users to train on"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("train.accumulate is ", job.train().accumulate(), "; allowed: 1 .. ", smallest,
+                   ", the samples that a replica has of the largest batch: the log has ",
+                   counts.trained, " users to train on"));
 }
 
 // Null if the files hold numbers.
-absl::StatusOr<std::unique_ptr<data::MappedIds>> IdsOf(const Data& source, const std::string& item_ids) {
+absl::StatusOr<std::unique_ptr<data::MappedIds>> IdsOf(const Data& source,
+                                                       const std::string& item_ids) {
   std::unique_ptr<data::MappedIds> ids;
   if (source.ids() != Data::MAP) return ids;
   ids = std::make_unique<data::MappedIds>();
@@ -81,36 +88,40 @@ absl::StatusOr<std::unique_ptr<data::MappedIds>> IdsOf(const Data& source, const
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SequenceData>> SequenceData::Read(const Job& job, DataUse use, const std::string& item_ids) {
+absl::StatusOr<std::unique_ptr<SequenceData>> SequenceData::Read(const Job& job, DataUse use,
+                                                                 const std::string& item_ids) {
   const Data& source = job.data();
   ASSIGN_OR_RETURN(std::unique_ptr<data::MappedIds> ids, IdsOf(source, item_ids));
   const auto read = source.format() == PAIRS ? data::ReadPairs : data::ReadSequences;
-  ASSIGN_OR_RETURN(data::Interactions interactions, read(source.path(), source.num_items(), ids.get()));
+  ASSIGN_OR_RETURN(data::Interactions interactions,
+                   read(source.path(), source.num_items(), ids.get()));
   const data::UserCounts counts = data::CountUsers(interactions);
   RETURN_IF_ERROR(CheckUsers(source.path(), counts, use));
   if (use == DataUse::TRAIN) RETURN_IF_ERROR(CheckParts(job, counts));
   std::unique_ptr<data::Negatives> negatives;
   if (!source.negatives_path().empty()) {
-    ASSIGN_OR_RETURN(data::Negatives lists, data::ReadNegatives(source.negatives_path(), interactions, ids.get()));
+    ASSIGN_OR_RETURN(data::Negatives lists,
+                     data::ReadNegatives(source.negatives_path(), interactions, ids.get()));
     negatives = std::make_unique<data::Negatives>(std::move(lists));
     if (ids != nullptr) interactions.num_items = ids->items.size();
   }
   RETURN_IF_ERROR(CheckCatalogue(job, interactions));
-  return std::make_unique<SequenceData>(std::move(interactions), std::move(negatives), source.path(), source.negatives_path(),
-                                        std::move(ids));
+  return std::make_unique<SequenceData>(std::move(interactions), std::move(negatives),
+                                        source.path(), source.negatives_path(), std::move(ids));
 }
 
 std::string SequenceData::Description() const {
   const data::UserCounts counts = data::CountUsers(interactions_);
   const auto text = [](auto count) { return CountText(static_cast<double>(count)); };
-  std::string description = absl::StrCat(text(counts.all), " users, ", text(interactions_.num_items), " items, ",
-                                         text(interactions_.items.values.size()), " interactions");
+  std::string description =
+      absl::StrCat(text(counts.all), " users, ", text(interactions_.num_items), " items, ",
+                   text(interactions_.items.values.size()), " interactions");
   if (counts.trained == counts.all) return description;
-  absl::StrAppend(&description, " (left out: ", text(counts.all - counts.trained), " users of training, with fewer than ",
-                  data::kMinTrainItems, " items");
+  absl::StrAppend(&description, " (left out: ", text(counts.all - counts.trained),
+                  " users of training, with fewer than ", data::kMinTrainItems, " items");
   if (counts.evaluated < counts.all) {
-    absl::StrAppend(&description, ", ", text(counts.all - counts.evaluated), " of evaluation, with fewer than ",
-                    data::kMinEvaluationItems);
+    absl::StrAppend(&description, ", ", text(counts.all - counts.evaluated),
+                    " of evaluation, with fewer than ", data::kMinEvaluationItems);
   }
   return description + ")";
 }
@@ -121,7 +132,8 @@ std::vector<SavedFile> SequenceData::Files() const {
   return files;
 }
 
-std::unique_ptr<Task> SequenceData::MakeTask(const Job& job, const TaskEnvironment& environment) const {
+std::unique_ptr<Task> SequenceData::MakeTask(const Job& job,
+                                             const TaskEnvironment& environment) const {
   return std::make_unique<SequenceRecTask>(job, this, environment);
 }
 
@@ -129,7 +141,8 @@ std::vector<ReferenceColumn> SequenceData::References() const {
   std::vector<ReferenceColumn> columns;
   if (interactions_.items.values.size() <= kMaxFloorInteractions) {
     columns.push_back(FloorColumn("popularity", data::PopularityRanks(interactions_, negatives())));
-    columns.push_back(FloorColumn("transitions", data::TransitionRanks(interactions_, negatives())));
+    columns.push_back(
+        FloorColumn("transitions", data::TransitionRanks(interactions_, negatives())));
   }
   ReferenceColumn reachable{"best reachable", {}};
   std::ifstream file(ReachablePath(path_));

@@ -14,11 +14,14 @@ namespace tandem::tasks {
 
 class SequenceData : public JobData {
  public:
-  static absl::StatusOr<std::unique_ptr<SequenceData>> Read(const Job& job, DataUse use = DataUse::TRAIN, const std::string& item_ids = "");
+  static absl::StatusOr<std::unique_ptr<SequenceData>> Read(const Job& job,
+                                                            DataUse use = DataUse::TRAIN,
+                                                            const std::string& item_ids = "");
   // `path` is the file of the log. The best reachable score of a generated log lies beside it, in
   // PATH.reachable.
-  SequenceData(data::Interactions interactions, std::unique_ptr<data::Negatives> negatives, std::string path,
-               std::string negatives_path = "", std::unique_ptr<data::MappedIds> ids = nullptr)
+  SequenceData(data::Interactions interactions, std::unique_ptr<data::Negatives> negatives,
+               std::string path, std::string negatives_path = "",
+               std::unique_ptr<data::MappedIds> ids = nullptr)
       : interactions_(std::move(interactions)),
         negatives_(std::move(negatives)),
         path_(std::move(path)),
@@ -27,11 +30,17 @@ class SequenceData : public JobData {
 
   const data::Interactions& interactions() const { return interactions_; }
   // Null if none were given.
-  const data::Jagged* negatives() const { return negatives_ != nullptr ? &negatives_->lists : nullptr; }
+  const data::Jagged* negatives() const {
+    return negatives_ != nullptr ? &negatives_->lists : nullptr;
+  }
 
   // The ids as written in the files.
-  std::string ItemId(uint64_t item) const { return ids_ != nullptr ? ids_->items.IdOf(item) : std::to_string(item); }
-  std::string UserId(uint64_t user) const { return ids_ != nullptr ? ids_->users.IdOf(user) : std::to_string(user); }
+  std::string ItemId(uint64_t item) const {
+    return ids_ != nullptr ? ids_->items.IdOf(item) : std::to_string(item);
+  }
+  std::string UserId(uint64_t user) const {
+    return ids_ != nullptr ? ids_->users.IdOf(user) : std::to_string(user);
+  }
 
   std::string Description() const override;
   std::vector<SavedFile> Files() const override;

@@ -10,8 +10,8 @@
 #include "proto/job.pb.h"
 #include "trainer/data/batch_share.h"
 #include "trainer/data/sequence_sampler.h"
-#include "trainer/tasks/sequence_data.h"
 #include "trainer/models/sequence_rec.h"
+#include "trainer/tasks/sequence_data.h"
 
 namespace tandem::tasks {
 
@@ -21,7 +21,8 @@ class SequenceRecTask : public Task {
 
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   std::unique_ptr<StepInput> Prepare(int64_t step) const override;
-  Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const override;
+  Variable LossSum(Context& context, const StepInput& input, int part,
+                   const Variable& rows) const override;
   // A line of the dump holds user, target, rank and the 20 best unseen items. Tabs separate them;
   // ids are as in the file.
   absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
@@ -30,8 +31,9 @@ class SequenceRecTask : public Task {
   // The rows of all items: row i - 1 belongs to item i, whether rows are pulled or a parameter.
   absl::StatusOr<Tensor> AllItems(absl::Duration timeout) const;
   // Writes the ranks of a block of the evaluated users to their places in `full` and `sampled`.
-  void RankUsers(data::Split split, const data::BatchShare& block, const Tensor& items, const EvaluationArgs& args,
-                 std::vector<double>& full, std::vector<double>& sampled) const;
+  void RankUsers(data::Split split, const data::BatchShare& block, const Tensor& items,
+                 const EvaluationArgs& args, std::vector<double>& full,
+                 std::vector<double>& sampled) const;
 
   const Job job_;
   const SequenceData* data_;

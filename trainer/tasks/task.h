@@ -68,11 +68,13 @@ class Task {
   // Returns the summed loss of part `part` of the input. `rows` are the rows of input.ids;
   // undefined without a table.
   // REQUIRES: the input's arrays lie where the stream computes.
-  virtual Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const = 0;
+  virtual Variable LossSum(Context& context, const StepInput& input, int part,
+                           const Variable& rows) const = 0;
   // Evaluates a split. Returns no metrics if the task has no such split. If a loss or a score is
   // not finite, `selection` is not finite either. Collective over all replicas, which get the same
   // result.
-  virtual absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) = 0;
+  virtual absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split,
+                                              const EvaluationArgs& args) = 0;
 };
 
 }  // namespace tandem::tasks

@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/tasks/embedding_table.h"
-#include "trainer/tasks/evaluation_blocks.h"
 #include "trainer/job/job_options.h"
 #include "trainer/models/model_flops.h"
+#include "trainer/tasks/embedding_table.h"
+#include "trainer/tasks/evaluation_blocks.h"
 
 namespace tandem::tasks {
 
@@ -24,7 +24,8 @@ struct TextStep : StepInput {
   std::vector<Tensor*> Tensors() override {
     std::vector<Tensor*> all;
     for (models::GptInput& part : parts) {
-      all.insert(all.end(), {&part.rows.offsets, &part.rows.positions, &part.rows.row_index, &part.inputs, &part.targets});
+      all.insert(all.end(), {&part.rows.offsets, &part.rows.positions, &part.rows.row_index,
+                             &part.inputs, &part.targets});
     }
     return all;
   }
@@ -47,7 +48,8 @@ models::GptInput InputOf(const data::WindowBatch& batch, int64_t max_length) {
 
 double FlopsOf(const data::WindowBatch& batch, const models::GptOptions& options) {
   const auto tokens = static_cast<double>(batch.inputs.size());
-  const double pairs = static_cast<double>(batch.num_samples()) * models::CausalPairs(options.max_length);
+  const double pairs =
+      static_cast<double>(batch.num_samples()) * models::CausalPairs(options.max_length);
   return models::BlocksFlops({options.layers, options.dim, options.ffn_dim, tokens, pairs}) +
          models::ProductFlops(tokens, options.dim, options.vocabulary_size);
 }
@@ -68,7 +70,8 @@ std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
   const int num_parts = job_.train().accumulate();
   std::vector<std::vector<uint64_t>> part_ids;
   for (int part = 0; part < num_parts; ++part) {
-    const data::WindowBatch batch = sampler_.TrainBatch(step, group_->rank(), group_->size(), part, num_parts);
+    const data::WindowBatch batch =
+        sampler_.TrainBatch(step, group_->rank(), group_->size(), part, num_parts);
     input->global_samples = batch.global_samples;
     input->global_targets = input->global_tokens = batch.global_targets;
     input->flops += FlopsOf(batch, model_.options());
@@ -80,18 +83,20 @@ std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
     input->ids = AllRowIds(model_.options().vocabulary_size);
     return input;
   }
-  sparse::MergedIds merged = sparse::MergeIds(std::vector<absl::Span<const uint64_t>>(part_ids.begin(), part_ids.end()));
+  sparse::MergedIds merged =
+      sparse::MergeIds(std::vector<absl::Span<const uint64_t>>(part_ids.begin(), part_ids.end()));
   input->ids = std::move(merged.ids);
   for (int part = 0; part < num_parts; ++part) input->parts[part].inputs = merged.places[part];
   return input;
 }
 
-Variable TextTask::LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const {
+Variable TextTask::LossSum(Context& context, const StepInput& input, int part,
+                           const Variable& rows) const {
   return model_.LossSum(context, rows, static_cast<const TextStep&>(input).parts[part]);
 }
 
-void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows, const EvaluationArgs& args,
-                            std::vector<double>& losses) const {
+void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows,
+                            const EvaluationArgs& args, std::vector<double>& losses) const {
   const int64_t length = job_.model().gpt().max_length();
   const data::WindowBatch batch = sampler_.EvalBatch(block.begin, block.end);
   Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
@@ -101,7 +106,9 @@ void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows,
     const float* token = tokens.data<float>() + w * length;
     double& loss = losses[block.begin + w];
     loss = std::accumulate(token, token + length, 0.0);
-    if (args.dump) args.dump(absl::StrCat(block.begin + w, "\t", length, "\t", loss / static_cast<double>(length)));
+    if (args.dump)
+      args.dump(
+          absl::StrCat(block.begin + w, "\t", length, "\t", loss / static_cast<double>(length)));
   }
 }
 
@@ -109,21 +116,28 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   if (split == EvaluationSplit::TEST) return Evaluation();
   Variable rows;
   if (table_ != nullptr) {
-    auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRowIds(model_.options().vocabulary_size));
+    auto pulled =
+        table_->Pull(/*step=*/0, /*create=*/false, AllRowIds(model_.options().vocabulary_size));
     ASSIGN_OR_RETURN(const Tensor values, pulled->Await(absl::Now() + args.timeout));
     rows = Variable::Constant(values);
   }
   std::vector<double> losses(static_cast<size_t>(sampler_.num_eval_windows()), 0);
-  const int64_t block_windows = std::max<int64_t>(1, kEvaluationTokens / job_.model().gpt().max_length());
-  ASSIGN_OR_RETURN(const bool whole, ForEachBlock(sampler_.num_eval_windows(), block_windows, *group_, args,
-                                                  [&](const data::BatchShare& block) { WindowLosses(block, rows, args, losses); }));
+  const int64_t block_windows =
+      std::max<int64_t>(1, kEvaluationTokens / job_.model().gpt().max_length());
+  ASSIGN_OR_RETURN(const bool whole,
+                   ForEachBlock(sampler_.num_eval_windows(), block_windows, *group_, args,
+                                [&](const data::BatchShare& block) {
+                                  WindowLosses(block, rows, args, losses);
+                                }));
   if (!whole) return Evaluation();
   RETURN_IF_ERROR(args.stream->status());  // do not sum what a failed device left
   // Every place has one non-zero addend, so the sum is exact.
   const ArrayView view = DenseView(losses.data(), Shape{static_cast<int64_t>(losses.size())});
-  RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("window losses")}),
-                                absl::Now() + args.timeout));
-  const double symbols = static_cast<double>(losses.size()) * static_cast<double>(job_.model().gpt().max_length());
+  RETURN_IF_ERROR(group_->Await(
+      group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("window losses")}),
+      absl::Now() + args.timeout));
+  const double symbols =
+      static_cast<double>(losses.size()) * static_cast<double>(job_.model().gpt().max_length());
   Evaluation evaluation;
   evaluation.metrics["loss"] = std::accumulate(losses.begin(), losses.end(), 0.0) / symbols;
   evaluation.selection = -evaluation.metrics["loss"];

@@ -9,8 +9,8 @@
 #include "proto/job.pb.h"
 #include "trainer/data/batch_share.h"
 #include "trainer/data/window_sampler.h"
-#include "trainer/tasks/text_data.h"
 #include "trainer/models/gpt.h"
+#include "trainer/tasks/text_data.h"
 
 namespace tandem::tasks {
 
@@ -20,7 +20,8 @@ class TextTask : public Task {
 
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   std::unique_ptr<StepInput> Prepare(int64_t step) const override;
-  Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const override;
+  Variable LossSum(Context& context, const StepInput& input, int part,
+                   const Variable& rows) const override;
   // Returns "loss", in nats per symbol. There is no test split. A line of the dump holds window,
   // symbols and mean loss, separated by tabs.
   absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;

@@ -5,7 +5,9 @@
 namespace tandem {
 
 Tensor Tensor::Empty(Shape shape, DType dtype, Device device) {
-  return InBuffer(Buffer::Allocate(static_cast<size_t>(shape.num_elements()) * SizeOf(dtype), device), 0, shape, dtype);
+  return InBuffer(
+      Buffer::Allocate(static_cast<size_t>(shape.num_elements()) * SizeOf(dtype), device), 0, shape,
+      dtype);
 }
 
 Tensor Tensor::Zeros(Shape shape, DType dtype) {
@@ -15,7 +17,8 @@ Tensor Tensor::Zeros(Shape shape, DType dtype) {
 }
 
 Tensor Tensor::InBuffer(std::shared_ptr<Buffer> buffer, size_t offset, Shape shape, DType dtype) {
-  TANDEM_CHECK_LE(offset + static_cast<size_t>(shape.num_elements()) * SizeOf(dtype), buffer->num_bytes());
+  TANDEM_CHECK_LE(offset + static_cast<size_t>(shape.num_elements()) * SizeOf(dtype),
+                  buffer->num_bytes());
   Tensor tensor;
   tensor.buffer_ = std::move(buffer);
   tensor.offset_ = offset;
@@ -32,7 +35,8 @@ Tensor Tensor::Reshape(Shape shape) const {
 }
 
 Tensor Tensor::Rows(int64_t begin, int64_t end) const {
-  TANDEM_CHECK(0 <= begin && begin <= end && end <= shape_[0]) << begin << ".." << end << " of " << shape_;
+  TANDEM_CHECK(0 <= begin && begin <= end && end <= shape_[0])
+      << begin << ".." << end << " of " << shape_;
   const int64_t row = shape_[0] == 0 ? 0 : num_elements() / shape_[0];
   Tensor tensor = *this;
   tensor.offset_ += static_cast<size_t>(begin * row) * SizeOf(dtype_);
@@ -42,11 +46,13 @@ Tensor Tensor::Rows(int64_t begin, int64_t end) const {
 
 Tensor Tensor::To(Device device, Stream& stream) const {
   if (device == this->device()) return *this;
-  TANDEM_CHECK(device.is_cuda() != this->device().is_cuda()) << "arrays go to a device or to the host";
+  TANDEM_CHECK(device.is_cuda() != this->device().is_cuda())
+      << "arrays go to a device or to the host";
   Tensor tensor = Empty(shape_, dtype_, device);
   if (device.is_cuda()) stream.CopyToDevice(tensor.raw(), raw(), num_bytes());
   // The stream keeps the error.
-  else stream.CopyToHost(tensor.raw(), raw(), num_bytes()).IgnoreError();
+  else
+    stream.CopyToHost(tensor.raw(), raw(), num_bytes()).IgnoreError();
   return tensor;
 }
 
@@ -60,11 +66,16 @@ Tensor Tensor::Clone() const {
 double Tensor::At(int64_t i) const {
   TANDEM_CHECK(!device().is_cuda());
   switch (dtype_) {
-    case DType::F32: return data<float>()[i];
-    case DType::F64: return data<double>()[i];
-    case DType::BF16: return ToFloat(data<BFloat16>()[i]);
-    case DType::I64: return static_cast<double>(data<int64_t>()[i]);
-    default: break;
+    case DType::F32:
+      return data<float>()[i];
+    case DType::F64:
+      return data<double>()[i];
+    case DType::BF16:
+      return ToFloat(data<BFloat16>()[i]);
+    case DType::I64:
+      return static_cast<double>(data<int64_t>()[i]);
+    default:
+      break;
   }
   TANDEM_CHECK(false) << "no scalar access to " << NameOf(dtype_);
   return 0;
@@ -72,9 +83,12 @@ double Tensor::At(int64_t i) const {
 
 void Tensor::Set(int64_t i, double value) const {
   TANDEM_CHECK(!device().is_cuda());
-  if (dtype_ == DType::F32) data<float>()[i] = static_cast<float>(value);
-  else if (dtype_ == DType::BF16) data<BFloat16>()[i] = ToBFloat16(static_cast<float>(value));
-  else data<double>()[i] = value;
+  if (dtype_ == DType::F32)
+    data<float>()[i] = static_cast<float>(value);
+  else if (dtype_ == DType::BF16)
+    data<BFloat16>()[i] = ToBFloat16(static_cast<float>(value));
+  else
+    data<double>()[i] = value;
 }
 
 }  // namespace tandem

@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/memory/storage.h"
+#include "kernels/cpu/matmul/small_matmul.h"
 #include "kernels/cpu/vector/dropout_mask.h"
 #include "kernels/cpu/vector/math.h"
 #include "kernels/cpu/vector/parallel.h"
-#include "kernels/cpu/matmul/small_matmul.h"
 #include "kernels/cpu/vector/transpose.h"
+#include "kernels/memory/storage.h"
 
 namespace tandem::kernels {
 
@@ -27,27 +27,37 @@ inline constexpr int64_t kScoreRow = kScoreColumns + kLanes;
 // `SeenByAny`. Rows from there to `ZeroedTo` are zeroed, because products over whole tiles still
 // read them.
 struct ScoreBlock {
-  int64_t columns;   // queries, a multiple of kLanes
-  int64_t keys;      // rows of scores
+  int64_t columns;  // queries, a multiple of kLanes
+  int64_t keys;     // rows of scores
   // The place of query 0 among the keys. `keys`: every query sees every key. Negative: some see
   // none.
   int64_t position;
 
-  int64_t SeenByAll(int64_t column) const { return std::clamp<int64_t>(position + column + 1, 0, keys); }
-  int64_t SeenByAny(int64_t column, int64_t width) const { return std::clamp<int64_t>(position + column + width, 0, keys); }
+  int64_t SeenByAll(int64_t column) const {
+    return std::clamp<int64_t>(position + column + 1, 0, keys);
+  }
+  int64_t SeenByAny(int64_t column, int64_t width) const {
+    return std::clamp<int64_t>(position + column + width, 0, keys);
+  }
   int64_t ZeroedTo(int64_t column, int64_t width) const {
     return std::clamp<int64_t>(position + column + width + kTileRows, 0, RoundUp(keys, kTileRows));
   }
   // The `width` queries from `column` on, or all that remain.
-  ScoreBlock Part(int64_t column, int64_t width) const { return {std::min(columns - column, width), keys, position + column}; }
+  ScoreBlock Part(int64_t column, int64_t width) const {
+    return {std::min(columns - column, width), keys, position + column};
+  }
 
   // The number of lanes of the vector at `column` that do not see key j.
-  int32_t Hidden(int64_t column, int64_t j) const { return static_cast<int32_t>(j - position - column); }
+  int32_t Hidden(int64_t column, int64_t j) const {
+    return static_cast<int32_t>(j - position - column);
+  }
 
   // The first query that sees one of the kTileRows keys from j on.
   int64_t FirstQuery(int64_t j) const { return std::clamp<int64_t>(j - position, 0, columns); }
   // The end of the keys that the kTileRows queries from i on see.
-  int64_t LastKey(int64_t i) const { return std::clamp<int64_t>(position + i + kTileRows, 0, keys); }
+  int64_t LastKey(int64_t i) const {
+    return std::clamp<int64_t>(position + i + kTileRows, 0, keys);
+  }
 };
 
 // Rows of one head in memory, `stride` elements apart.
@@ -62,7 +72,8 @@ struct HeadRows {
 // Loads rows of one head into rows of `to`, `width` elements long, with zeros from `depth` on.
 // Copies sixteen elements at a time, because most depths are multiples of sixteen.
 template <class S, class T>
-inline void LoadRows(const S* from, int64_t stride, int64_t rows, int64_t depth, int64_t width, T* to) {
+inline void LoadRows(const S* from, int64_t stride, int64_t rows, int64_t depth, int64_t width,
+                     T* to) {
   const int64_t whole = depth / kLanes * kLanes;
   for (int64_t r = 0; r < rows; ++r, from += stride, to += width) {
     for (int64_t d = 0; d < whole; d += kLanes) {
@@ -76,8 +87,8 @@ inline void LoadRows(const S* from, int64_t stride, int64_t rows, int64_t depth,
 
 // Stores row r times factors[r * factor_stride].
 template <class S, class T>
-inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width, const T* factors, int64_t factor_stride, S* to,
-                      int64_t stride) {
+inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width, const T* factors,
+                      int64_t factor_stride, S* to, int64_t stride) {
   const int64_t whole = depth / kLanes * kLanes;
   for (int64_t r = 0; r < rows; ++r, from += width, to += stride, factors += factor_stride) {
     const T factor = *factors;
@@ -112,7 +123,8 @@ struct ColumnMask {
     uint64_t first[kLanes];
     const auto place = [&](int64_t at) {
 #pragma GCC unroll 1
-      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[at]);
+      for (int l = 0; l < kLanes; ++l)
+        first[l] = base[column + l] + static_cast<uint64_t>(places[at]);
     };
     if (contiguous && count > 0) {
       place(key);
@@ -159,7 +171,8 @@ inline void ColumnMaxima(const ScoreBlock& block, int64_t column, T* scores, T* 
 // `words` has a row per key of the run; null without dropout. The block's first key is key
 // first_key of the mask.
 template <InstructionSet kSet, bool kDropout, class Body>
-inline void ForRowsOfWords(const ScoreBlock& block, int64_t column, const ColumnMask& mask, int64_t first_key, const Body& body) {
+inline void ForRowsOfWords(const ScoreBlock& block, int64_t column, const ColumnMask& mask,
+                           int64_t first_key, const Body& body) {
   const int64_t any = block.SeenByAny(column, kLanes);
   if constexpr (kDropout) {
     const WordColumns<kSet> words = mask.Words<kSet>(column, first_key, any);
@@ -189,34 +202,36 @@ inline void ZeroBehind(const ScoreBlock& block, int64_t column, T* scores) {
 // log_sums[i] = log2 of the sum of 2^(scale score).
 // inverse_sums[i] = 1 / (sum of the exponentials, including dropped ones).
 template <InstructionSet kSet, bool kDropout, class T>
-inline void ExponentiateColumns(const ScoreBlock& block, T scale, const ColumnMask& mask, T* scores, T* log_sums,
-                                T* inverse_sums) {
+inline void ExponentiateColumns(const ScoreBlock& block, T scale, const ColumnMask& mask, T* scores,
+                                T* log_sums, T* inverse_sums) {
   constexpr int kWidth = kVectorLanes<kSet, T>;
   for (int64_t first = 0; first < block.columns; first += kLanes) {
     T maxima[kLanes], sums[kLanes] = {};
-    for (int64_t c = 0; c < kLanes; c += kWidth) ColumnMaxima<kWidth>(block, first + c, scores, maxima + c);
+    for (int64_t c = 0; c < kLanes; c += kWidth)
+      ColumnMaxima<kWidth>(block, first + c, scores, maxima + c);
 #pragma GCC unroll 1
     for (int l = 0; l < kLanes; ++l) maxima[l] *= scale;
-    ForRowsOfWords<kSet, kDropout>(block, first, mask, 0, [&](int64_t begin, int64_t end, const uint32_t* rows) {
-      const uint32_t limit = mask.limit;
-      for (int64_t c = 0; c < kLanes; c += kWidth) {
-        const int64_t last = std::min(end, block.SeenByAny(first + c, kWidth));
-        T max[kWidth], sum[kWidth];
-        for (int l = 0; l < kWidth; ++l) max[l] = maxima[c + l];
-        for (int l = 0; l < kWidth; ++l) sum[l] = sums[c + l];
-        const uint32_t* words = rows + (kDropout ? c : 0);
-        T* s = scores + begin * kScoreRow + first + c;
-        for (int64_t j = begin; j < last; ++j, s += kScoreRow, words += kDropout ? kLanes : 0) {
+    ForRowsOfWords<kSet, kDropout>(
+        block, first, mask, 0, [&](int64_t begin, int64_t end, const uint32_t* rows) {
+          const uint32_t limit = mask.limit;
+          for (int64_t c = 0; c < kLanes; c += kWidth) {
+            const int64_t last = std::min(end, block.SeenByAny(first + c, kWidth));
+            T max[kWidth], sum[kWidth];
+            for (int l = 0; l < kWidth; ++l) max[l] = maxima[c + l];
+            for (int l = 0; l < kWidth; ++l) sum[l] = sums[c + l];
+            const uint32_t* words = rows + (kDropout ? c : 0);
+            T* s = scores + begin * kScoreRow + first + c;
+            for (int64_t j = begin; j < last; ++j, s += kScoreRow, words += kDropout ? kLanes : 0) {
 #pragma GCC unroll 1
-          for (int l = 0; l < kWidth; ++l) {
-            const T e = Exp2(Fma(s[l], scale, -max[l]));
-            sum[l] += e;
-            s[l] = kDropout ? DropOrKeep(words[l], limit, e) : e;
+              for (int l = 0; l < kWidth; ++l) {
+                const T e = Exp2(Fma(s[l], scale, -max[l]));
+                sum[l] += e;
+                s[l] = kDropout ? DropOrKeep(words[l], limit, e) : e;
+              }
+            }
+            for (int l = 0; l < kWidth; ++l) sums[c + l] = sum[l];
           }
-        }
-        for (int l = 0; l < kWidth; ++l) sums[c + l] = sum[l];
-      }
-    });
+        });
     ZeroBehind<kWidth>(block, first, scores);
 #pragma GCC unroll 1
     for (int l = 0; l < kLanes; ++l) {
@@ -231,13 +246,16 @@ inline void ExponentiateColumns(const ScoreBlock& block, T scale, const ColumnMa
 // first `hidden` lanes do not see the key and get 0. kRounded: both results will be rounded to
 // bf16.
 template <int kWidth, bool kDropout, bool kRounded, class T>
-inline void GradientRow(T scale, const T* log_sum, const T* delta, const uint32_t* words, uint32_t limit, T keep_scale, int32_t hidden,
-                        T* __restrict__ score, T* __restrict__ grad) {
+inline void GradientRow(T scale, const T* log_sum, const T* delta, const uint32_t* words,
+                        uint32_t limit, T keep_scale, int32_t hidden, T* __restrict__ score,
+                        T* __restrict__ grad) {
 #pragma GCC unroll 1
   for (int l = 0; l < kWidth; ++l) {
     T raw = Fma(score[l], scale, -log_sum[l]);
-    if constexpr (kRounded) raw = Exp2ForBFloat16(raw);
-    else raw = Exp2(raw);
+    if constexpr (kRounded)
+      raw = Exp2ForBFloat16(raw);
+    else
+      raw = Exp2(raw);
     const T p = l < hidden ? T(0) : raw;
     const T product = l < hidden ? T(0) : grad[l];
     const T kept = kDropout ? DropOrKeep(words[l], limit, product * keep_scale) : product;
@@ -262,27 +280,32 @@ struct GradientTerms {
 
 // Applies GradientRow to the whole block. The block's first key is key first_key of the mask.
 template <InstructionSet kSet, bool kDropout, class T>
-inline void GradientColumns(const ScoreBlock& block, const GradientTerms<T>& terms, int64_t first_key, T* scores, T* grads) {
+inline void GradientColumns(const ScoreBlock& block, const GradientTerms<T>& terms,
+                            int64_t first_key, T* scores, T* grads) {
   constexpr int kWidth = kVectorLanes<kSet, T>;
   const ColumnMask& mask = terms.mask;
   for (int64_t first = 0; first < block.columns; first += kLanes) {
-    ForRowsOfWords<kSet, kDropout>(block, first, mask, first_key, [&](int64_t begin, int64_t end, const uint32_t* rows) {
-      for (int64_t c = first; c < first + kLanes; c += kWidth) {
-        const int64_t all = std::min(end, block.SeenByAll(c)), any = std::min(end, block.SeenByAny(c, kWidth));
-        T log_sum[kWidth], delta[kWidth];
-        for (int l = 0; l < kWidth; ++l) log_sum[l] = terms.log_sums[c + l];
-        for (int l = 0; l < kWidth; ++l) delta[l] = terms.deltas[c + l];
-        const uint32_t* words = rows + (kDropout ? c - first : 0);
-        T *s = scores + begin * kScoreRow + c, *g = grads + begin * kScoreRow + c;
-        int64_t j = begin;
-        for (; j < all; ++j, s += kScoreRow, g += kScoreRow, words += kDropout ? kLanes : 0) {
-          GradientRow<kWidth, kDropout, false>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, 0, s, g);
-        }
-        for (; j < any; ++j, s += kScoreRow, g += kScoreRow, words += kDropout ? kLanes : 0) {
-          GradientRow<kWidth, kDropout, false>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, block.Hidden(c, j), s, g);
-        }
-      }
-    });
+    ForRowsOfWords<kSet, kDropout>(
+        block, first, mask, first_key, [&](int64_t begin, int64_t end, const uint32_t* rows) {
+          for (int64_t c = first; c < first + kLanes; c += kWidth) {
+            const int64_t all = std::min(end, block.SeenByAll(c)),
+                          any = std::min(end, block.SeenByAny(c, kWidth));
+            T log_sum[kWidth], delta[kWidth];
+            for (int l = 0; l < kWidth; ++l) log_sum[l] = terms.log_sums[c + l];
+            for (int l = 0; l < kWidth; ++l) delta[l] = terms.deltas[c + l];
+            const uint32_t* words = rows + (kDropout ? c - first : 0);
+            T *s = scores + begin * kScoreRow + c, *g = grads + begin * kScoreRow + c;
+            int64_t j = begin;
+            for (; j < all; ++j, s += kScoreRow, g += kScoreRow, words += kDropout ? kLanes : 0) {
+              GradientRow<kWidth, kDropout, false>(terms.scale, log_sum, delta, words, mask.limit,
+                                                   terms.keep_scale, 0, s, g);
+            }
+            for (; j < any; ++j, s += kScoreRow, g += kScoreRow, words += kDropout ? kLanes : 0) {
+              GradientRow<kWidth, kDropout, false>(terms.scale, log_sum, delta, words, mask.limit,
+                                                   terms.keep_scale, block.Hidden(c, j), s, g);
+            }
+          }
+        });
     ZeroBehind<kWidth>(block, first, scores);
     ZeroBehind<kWidth>(block, first, grads);
   }
@@ -308,10 +331,13 @@ struct RoundedScores {
 // Writes num_rows rows (an even number) of num_columns columns (one vector or two). Writes zeros
 // past the block's end and where no query of the vector sees the key.
 template <InstructionSet kSet, bool kDropout, class Round>
-inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<float>& terms, int64_t first_key, const float* scores,
-                                 const float* grads, int64_t num_rows, int64_t num_columns, const RoundedScores& to, const Round& round) {
+inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<float>& terms,
+                                 int64_t first_key, const float* scores, const float* grads,
+                                 int64_t num_rows, int64_t num_columns, const RoundedScores& to,
+                                 const Round& round) {
   const ColumnMask& mask = terms.mask;
-  const auto store = [&](const float* score, const float* next_score, const float* grad, const float* next_grad, RoundedScores& at) {
+  const auto store = [&](const float* score, const float* next_score, const float* grad,
+                         const float* next_grad, RoundedScores& at) {
     round.Rows(score, next_score, at.scores, at.scores + at.kRow);
     round.RowsAndPairs(grad, next_grad, at.grads, at.grads + at.kRow, at.grad_pairs);
     at.NextKeys();
@@ -335,8 +361,9 @@ inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<fl
     const auto form = [&](int64_t j, int32_t hidden, float* score, float* grad) {
       for (int l = 0; l < kLanes; ++l) score[l] = scores[j * kScoreRow + c + l];
       for (int l = 0; l < kLanes; ++l) grad[l] = grads[j * kScoreRow + c + l];
-      GradientRow<kLanes, kDropout, true>(scale, log_sum, delta, kDropout ? words + j * kLanes : nullptr, mask.limit, terms.keep_scale,
-                                          hidden, score, grad);
+      GradientRow<kLanes, kDropout, true>(scale, log_sum, delta,
+                                          kDropout ? words + j * kLanes : nullptr, mask.limit,
+                                          terms.keep_scale, hidden, score, grad);
     };
     int64_t j = 0;
     for (; j + 2 <= all; j += 2) {

@@ -42,11 +42,11 @@ void TakeScratch(const Cut& cut) {
 // Loads `rows` rows of a head from `token` on into rows of `to`, RoundUp(depth, kLanes) elements
 // long.
 template <class S>
-void LoadHead(const AttentionProblem<S>& p, int64_t head, const TokenRows<const S>& from, int64_t token, int64_t rows,
-              Compute<S>* to) {
-  Vectorised([=, first = from.data + token * from.stride + head * p.depth, stride = from.stride, depth = p.depth] {
-    LoadRows(first, stride, rows, depth, RoundUp(depth, kLanes), to);
-  });
+void LoadHead(const AttentionProblem<S>& p, int64_t head, const TokenRows<const S>& from,
+              int64_t token, int64_t rows, Compute<S>* to) {
+  Vectorised(
+      [=, first = from.data + token * from.stride + head * p.depth, stride = from.stride,
+       depth = p.depth] { LoadRows(first, stride, rows, depth, RoundUp(depth, kLanes), to); });
 }
 
 }  // namespace tandem::kernels

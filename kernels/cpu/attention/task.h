@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/memory/storage.h"
 #include "kernels/cpu/attention/block.h"
 #include "kernels/cpu/vector/math.h"
 #include "kernels/cpu/vector/parallel.h"
 #include "kernels/cpu/vector/philox_lanes.h"
+#include "kernels/memory/storage.h"
 
 namespace tandem::kernels {
 
@@ -50,13 +50,15 @@ struct BlockRows {
 // block_queries, a multiple of kScoreColumns. Only the first block may be incomplete. Its missing
 // rows precede the first query, where the fewest keys are visible.
 struct AttentionTask {
-  int64_t head = 0, first_query = 0, num_queries = 0, first_key = 0, num_keys = 0, block_queries = kScoreColumns;
+  int64_t head = 0, first_query = 0, num_queries = 0, first_key = 0, num_keys = 0,
+          block_queries = kScoreColumns;
 
   int64_t NumBlocks() const { return (num_queries + block_queries - 1) / block_queries; }
   // The block's first query, a whole number of vectors before the block's end. Negative for the
   // first block if its first vector is incomplete.
   int64_t BlockBegin(int64_t block) const {
-    return num_queries - std::min((NumBlocks() - block) * block_queries, RoundUp(num_queries, kLanes));
+    return num_queries -
+           std::min((NumBlocks() - block) * block_queries, RoundUp(num_queries, kLanes));
   }
   BlockRows Queries(int64_t block) const {
     const int64_t begin = BlockBegin(block), first = std::max<int64_t>(0, begin);
@@ -71,11 +73,13 @@ struct AttentionTask {
   // The block's scores against keys [key_begin, key_end).
   ScoreBlock Scores(int64_t block, bool causal, int64_t key_begin, int64_t key_end) const {
     const int64_t keys = key_end - key_begin;
-    return {BlockBegin(block + 1) - BlockBegin(block), keys, causal ? Position(block) - key_begin : keys};
+    return {BlockBegin(block + 1) - BlockBegin(block), keys,
+            causal ? Position(block) - key_begin : keys};
   }
   // The queries of blocks [begin, end) and the keys that at least one of them sees.
   AttentionTask Blocks(int64_t begin, int64_t end, bool causal) const {
-    const int64_t first = std::max<int64_t>(0, BlockBegin(begin)), keys = KeysInSight(end - 1, causal);
+    const int64_t first = std::max<int64_t>(0, BlockBegin(begin)),
+                  keys = KeysInSight(end - 1, causal);
     return {head, first_query + first, BlockBegin(end) - first, first_key, keys, block_queries};
   }
   // The number of visible pairs of query and key.

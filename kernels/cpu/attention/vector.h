@@ -30,11 +30,15 @@ class VectorProducts {
   static constexpr int64_t kPiece = kSmallPiece;
 
   VectorProducts(const AttentionProblem<S>& p, const AttentionTask& task, bool backward)
-      : p_(p), task_(task), width_(RoundUp(p.depth, kLanes)), k_(RowsInPlace(p.k, task.first_key)), v_(RowsInPlace(p.v, task.first_key)) {
+      : p_(p),
+        task_(task),
+        width_(RoundUp(p.depth, kLanes)),
+        k_(RowsInPlace(p.k, task.first_key)),
+        v_(RowsInPlace(p.v, task.first_key)) {
     TakeScratch([&](Arena& arena) { Cut(backward, arena); });
   }
 
-  T* scores() const { return scores_; }  // [keys, kScoreRow]
+  T* scores() const { return scores_; }                            // [keys, kScoreRow]
   T* grad_k(int64_t key) const { return grad_k_ + key * width_; }  // [keys, width], from `key` on
   T* grad_v(int64_t key) const { return grad_v_ + key * width_; }
   static constexpr bool kCopiesKeys = false;  // q's gradient reads the keys, perhaps in place
@@ -53,15 +57,19 @@ class VectorProducts {
 
   // dots[i] = sum over d of x[i - begin, d] y[i - begin, d] for i in [begin, end); 0 before begin.
   // REQUIRES: `end` is a multiple of kLanes.
-  static void Dots(const HeadRows<S>& x, const HeadRows<S>& y, int64_t begin, int64_t end, int64_t depth, T* dots) {
+  static void Dots(const HeadRows<S>& x, const HeadRows<S>& y, int64_t begin, int64_t end,
+                   int64_t depth, T* dots) {
     Vectorised([=, whole = depth / kLanes * kLanes] {
       RowDots(begin, end, dots, [=](int64_t row, T* lanes) {
         const S *x_row = x.From(row).data, *y_row = y.From(row).data;
         for (int64_t d = 0; d < whole; d += kLanes) {
-          for (int l = 0; l < kLanes; ++l) lanes[l] = Fma(static_cast<T>(Load(x_row[d + l])), static_cast<T>(Load(y_row[d + l])), lanes[l]);
+          for (int l = 0; l < kLanes; ++l)
+            lanes[l] = Fma(static_cast<T>(Load(x_row[d + l])), static_cast<T>(Load(y_row[d + l])),
+                           lanes[l]);
         }
         for (int64_t d = whole; d < depth; ++d) {
-          lanes[d - whole] = Fma(static_cast<T>(Load(x_row[d])), static_cast<T>(Load(y_row[d])), lanes[d - whole]);
+          lanes[d - whole] =
+              Fma(static_cast<T>(Load(x_row[d])), static_cast<T>(Load(y_row[d])), lanes[d - whole]);
         }
       });
     });
@@ -94,7 +102,9 @@ class VectorProducts {
     QueryProduct(block, grad_scores_, k_, width_, out_, prefetch);
   }
   // Stores rows of a gradient, each times `factor`.
-  void Save(const T* from, int64_t rows, T factor, S* to, int64_t stride) const { Store(from, rows, &factor, 0, to, stride); }
+  void Save(const T* from, int64_t rows, T factor, S* to, int64_t stride) const {
+    Store(from, rows, &factor, 0, to, stride);
+  }
   // Stores queries [begin, end), query i times factors[i]: of the output, or of q's gradient in the
   // backward pass.
   void SaveQueries(int64_t begin, int64_t end, const T* factors, S* to, int64_t stride) const {
@@ -102,21 +112,26 @@ class VectorProducts {
   }
 
  private:
-  void Store(const T* from, int64_t rows, const T* factors, int64_t factor_stride, S* to, int64_t stride) const {
-    Vectorised([=, depth = p_.depth, width = width_] { StoreRows(from, rows, depth, width, factors, factor_stride, to, stride); });
+  void Store(const T* from, int64_t rows, const T* factors, int64_t factor_stride, S* to,
+             int64_t stride) const {
+    Vectorised([=, depth = p_.depth, width = width_] {
+      StoreRows(from, rows, depth, width, factors, factor_stride, to, stride);
+    });
   }
   T* grad_scores(int64_t key) const { return grad_scores_ + key * kScoreRow; }  // from `key` on
   int64_t padded_keys() const { return RoundUp(task_.num_keys, kTileRows); }
   // The head's rows in place, if they have the products' type and width; else none.
   HeadRows<T> RowsInPlace(const TokenRows<const S>& from, int64_t token) const {
     if constexpr (std::is_same_v<S, T>) {
-      if (width_ == p_.depth) return {from.data + token * from.stride + task_.head * p_.depth, from.stride};
+      if (width_ == p_.depth)
+        return {from.data + token * from.stride + task_.head * p_.depth, from.stride};
     }
     return {};
   }
   // Copies keys [begin, end), unless they are read in place.
   void CopyKeys(const TokenRows<const S>& from, int64_t begin, int64_t end, T* to) const {
-    if (to != nullptr) LoadHead(p_, task_.head, from, task_.first_key + begin, end - begin, to + begin * width_);
+    if (to != nullptr)
+      LoadHead(p_, task_.head, from, task_.first_key + begin, end - begin, to + begin * width_);
   }
   void Cut(bool backward, Arena& arena) {
     const int64_t all_keys = padded_keys() * width_;
@@ -144,14 +159,17 @@ class VectorProducts {
     return copy;
   }
   // Loads a block's rows, with zeros for missing rows, and their transpose.
-  HeadRows<T> LoadBlock(const TokenRows<const S>& from, const BlockRows& rows, int64_t columns, T* copy, T* transposed) {
+  HeadRows<T> LoadBlock(const TokenRows<const S>& from, const BlockRows& rows, int64_t columns,
+                        T* copy, T* transposed) {
     HeadRows<T> block = rows.missing == 0 ? RowsInPlace(from, rows.token) : HeadRows<T>();
     if (block.data == nullptr) {
       block = {copy, width_};
       std::fill_n(copy, rows.missing * width_, T(0));
       LoadHead(p_, task_.head, from, rows.token, rows.count, copy + rows.missing * width_);
     }
-    Vectorised([=, width = width_] { TransposeRows(block.data, columns, width, block.stride, transposed, kScoreColumns); });
+    Vectorised([=, width = width_] {
+      TransposeRows(block.data, columns, width, block.stride, transposed, kScoreColumns);
+    });
     return block;
   }
 

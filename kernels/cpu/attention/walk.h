@@ -20,8 +20,13 @@ template <class S, class Products>
 class AttentionWalk {
  public:
   using T = Compute<S>;
-  AttentionWalk(const AttentionProblem<S>& p, const AttentionTask& task, const AttentionTask& next, bool backward)
-      : p_(p), task_(task), next_(next), backward_(backward), a_(p, task, backward),
+  AttentionWalk(const AttentionProblem<S>& p, const AttentionTask& task, const AttentionTask& next,
+                bool backward)
+      : p_(p),
+        task_(task),
+        next_(next),
+        backward_(backward),
+        a_(p, task, backward),
         score_scale_(p.scale * static_cast<T>(kLog2E)) {
     if (p.drop_threshold > 0) PrepareMask();
   }
@@ -58,7 +63,8 @@ class AttentionWalk {
       Products::Dots(output, grad_output, rows.missing, scores.columns, p_.depth, delta);
       const GradientTerms<T> terms{score_scale_, mask_, p_.keep_scale, log_sums, delta};
       for (int64_t key = 0; key < scores.keys; key += Products::kChunkKeys) {
-        const ScoreBlock chunk = task_.Scores(block, p_.causal, key, std::min(scores.keys, key + Products::kChunkKeys));
+        const ScoreBlock chunk =
+            task_.Scores(block, p_.causal, key, std::min(scores.keys, key + Products::kChunkKeys));
         constexpr int64_t kPart = Products::kPartQueries;
         for (int64_t c = chunk.FirstQuery(0) / kPart * kPart; c < chunk.columns; c += kPart) {
           const ScoreBlock part = chunk.Part(c, kPart);
@@ -67,7 +73,8 @@ class AttentionWalk {
         }
         a_.AddGradients(chunk, key, prefetch_);
         if (block + 1 < task_.NumBlocks()) continue;
-        if (Products::kCopiesKeys) Save(a_.grad_k(key), chunk.keys, p_.scale, p_.grad_k, task_.first_key + key);
+        if (Products::kCopiesKeys)
+          Save(a_.grad_k(key), chunk.keys, p_.scale, p_.grad_k, task_.first_key + key);
         Save(a_.grad_v(key), chunk.keys, p_.keep_scale, p_.grad_v, task_.first_key + key);
       }
       T scales[kScoreColumns];
@@ -76,17 +83,21 @@ class AttentionWalk {
         const ScoreBlock part = scores.Part(c, kScoreColumns);
         const int64_t missing = std::clamp<int64_t>(rows.missing - c, 0, part.columns);
         a_.FinishQueryGradient(part, c, prefetch_);
-        SaveQueries(missing, part.columns, scales, p_.grad_q, rows.token + c + missing - rows.missing);
+        SaveQueries(missing, part.columns, scales, p_.grad_q,
+                    rows.token + c + missing - rows.missing);
       }
     }
-    if (!Products::kCopiesKeys) Save(a_.grad_k(0), task_.num_keys, p_.scale, p_.grad_k, task_.first_key);
+    if (!Products::kCopiesKeys)
+      Save(a_.grad_k(0), task_.num_keys, p_.scale, p_.grad_k, task_.first_key);
   }
 
  private:
   // Loads the rows that this block is the first to need.
   ScoreBlock Begin(int64_t block) {
-    if (block % Stretch(task_) == 0) PlanStretch(block, std::min(block + Stretch(task_), task_.NumBlocks()));
-    const int64_t loaded = task_.KeysInSight(block - 1, p_.causal), keys = task_.KeysInSight(block, p_.causal);
+    if (block % Stretch(task_) == 0)
+      PlanStretch(block, std::min(block + Stretch(task_), task_.NumBlocks()));
+    const int64_t loaded = task_.KeysInSight(block - 1, p_.causal),
+                  keys = task_.KeysInSight(block, p_.causal);
     const ScoreBlock scores = task_.Scores(block, p_.causal, 0, keys);
     a_.LoadKeys(loaded, keys);
     a_.LoadQueries(task_.Queries(block), scores.columns);
@@ -118,14 +129,17 @@ class AttentionWalk {
     } else {
       Expect(p_.output, task_, stretch.first_query, stretch.num_queries);
     }
-    if (end < task_.NumBlocks()) ExpectInputs(task_, end);
-    else if (next_.num_queries > 0) ExpectInputs(next_, 0);
+    if (end < task_.NumBlocks())
+      ExpectInputs(task_, end);
+    else if (next_.num_queries > 0)
+      ExpectInputs(next_, 0);
     const int64_t products = backward_ ? 5 : 2;
     prefetch_.SpreadOver(products * stretch.NumPairs(p_.causal) * p_.depth / Products::kPiece);
   }
   void ExpectInputs(const AttentionTask& task, int64_t block) {
     const int64_t end = std::min(block + Stretch(task), task.NumBlocks());
-    const int64_t seen = task.KeysInSight(block - 1, p_.causal), keys = task.KeysInSight(end - 1, p_.causal) - seen;
+    const int64_t seen = task.KeysInSight(block - 1, p_.causal),
+                  keys = task.KeysInSight(end - 1, p_.causal) - seen;
     const AttentionTask stretch = task.Blocks(block, end, p_.causal);
     Expect(p_.q, task, stretch.first_query, stretch.num_queries);
     Expect(p_.k, task, task.first_key + seen, keys);
@@ -135,19 +149,24 @@ class AttentionWalk {
     Expect(p_.output, task, stretch.first_query, stretch.num_queries);
   }
   template <class Element>
-  void Expect(const TokenRows<Element>& rows, const AttentionTask& task, int64_t token, int64_t count) {
-    prefetch_.Add(rows.data + token * rows.stride + task.head * p_.depth, rows.stride * static_cast<int64_t>(sizeof(S)), count,
+  void Expect(const TokenRows<Element>& rows, const AttentionTask& task, int64_t token,
+              int64_t count) {
+    prefetch_.Add(rows.data + token * rows.stride + task.head * p_.depth,
+                  rows.stride * static_cast<int64_t>(sizeof(S)), count,
                   p_.depth * static_cast<int64_t>(sizeof(S)));
   }
 
   void Save(const T* from, int64_t rows, T factor, const TokenRows<S>& to, int64_t token) {
     a_.Save(from, rows, factor, HeadOf(to, token), to.stride);
   }
-  void SaveQueries(int64_t begin, int64_t end, const T* factors, const TokenRows<S>& to, int64_t token) {
+  void SaveQueries(int64_t begin, int64_t end, const T* factors, const TokenRows<S>& to,
+                   int64_t token) {
     a_.SaveQueries(begin, end, factors, HeadOf(to, token), to.stride);
   }
   template <class Element>
-  Element* HeadOf(const TokenRows<Element>& rows, int64_t token) const { return rows.data + token * rows.stride + task_.head * p_.depth; }
+  Element* HeadOf(const TokenRows<Element>& rows, int64_t token) const {
+    return rows.data + token * rows.stride + task_.head * p_.depth;
+  }
 
   void PrepareMask() {
     int64_t* places = Scratch<int64_t>(ScratchSlot::TASK_B, task_.num_keys);
@@ -171,9 +190,12 @@ class AttentionWalk {
 
   void StartMask(int64_t block) {
     for (int64_t i = 0; i < task_.block_queries; ++i) {
-      const int64_t token = task_.first_query + std::clamp<int64_t>(task_.BlockBegin(block) + i, 0, task_.num_queries - 1);
-      mask_base_[i] = (static_cast<uint64_t>(p_.row_index[token]) * static_cast<uint64_t>(p_.num_heads) +
-                       static_cast<uint64_t>(task_.head)) * static_cast<uint64_t>(p_.max_length);
+      const int64_t token = task_.first_query + std::clamp<int64_t>(task_.BlockBegin(block) + i, 0,
+                                                                    task_.num_queries - 1);
+      mask_base_[i] =
+          (static_cast<uint64_t>(p_.row_index[token]) * static_cast<uint64_t>(p_.num_heads) +
+           static_cast<uint64_t>(task_.head)) *
+          static_cast<uint64_t>(p_.max_length);
     }
   }
 

@@ -28,13 +28,15 @@ inline void PackColumns(const BFloat16* from, int64_t stride, int64_t columns, B
     for (int64_t i = 0; i < kTileWords; ++i) StoreVector(first[i], to + i * kTileDepths);
     TransposeWords(second);
 #pragma GCC unroll 16
-    for (int64_t i = 0; i < kTileWords; ++i) StoreVector(second[i], to + (kTileWords + i) * kTileDepths);
+    for (int64_t i = 0; i < kTileWords; ++i)
+      StoreVector(second[i], to + (kTileWords + i) * kTileDepths);
   }
 }
 
 // Packs a group of rows as rows of operand b: pairs of rows, in panels of 16 columns, `panel` words
 // apart.
-inline void PackRowPairs(const BFloat16* from, int64_t stride, int64_t columns, uint32_t* to, int64_t panel) {
+inline void PackRowPairs(const BFloat16* from, int64_t stride, int64_t columns, uint32_t* to,
+                         int64_t panel) {
   for (int64_t c = 0; c < columns; c += kTileUnit, to += 2 * panel) {
     for (int64_t r = 0; r < kTileUnit; r += 2) {
       Words lower, upper, first, second;

@@ -19,14 +19,17 @@ namespace tandem::kernels {
 namespace {
 
 // Plain loops for tests; sums in an order of their own.
-void PlainProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate) {
+void PlainProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o,
+                  bool accumulate) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
       float sum = accumulate ? o.c[i * o.c_row + j] : 0.0f;
       for (int64_t d = 0; d < depth; ++d) {
         const BFloat16 factor = o.a[i * o.a_row + d / kTileDepths * o.a_panel + d % kTileDepths];
-        const uint32_t pair = o.b[j / kTileColumns * o.b_panel + d / 2 * kTileColumns + j % kTileColumns];
-        sum += ToFloat(factor) * ToFloat(BFloat16{static_cast<uint16_t>(d % 2 == 0 ? pair : pair >> 16)});
+        const uint32_t pair =
+            o.b[j / kTileColumns * o.b_panel + d / 2 * kTileColumns + j % kTileColumns];
+        sum += ToFloat(factor) *
+               ToFloat(BFloat16{static_cast<uint16_t>(d % 2 == 0 ? pair : pair >> 16)});
       }
       o.c[i * o.c_row + j] = sum;
     }
@@ -36,17 +39,22 @@ void PlainProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperan
 // Pieces 0, 1, 2 are high, middle, low. Tiles of a group lie in [piece][half] order.
 constexpr int64_t kTileBytes = 1024, kPieceBytes = 2 * kTileBytes, kGroupBytes = 3 * kPieceBytes;
 
-void PlainSplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row) {
-  constexpr int64_t kHalf = kTileUnit / 2, kTile = kTileBytes / 2, kPiece = kPieceBytes / 2, kGroup = kGroupBytes / 2;
+void PlainSplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c,
+                       int64_t c_row) {
+  constexpr int64_t kHalf = kTileUnit / 2, kTile = kTileBytes / 2, kPiece = kPieceBytes / 2,
+                    kGroup = kGroupBytes / 2;
   constexpr int kProducts[][2] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}};
   for (int64_t i = 0; i < kTileUnit; ++i) {
     for (int64_t j = 0; j < kTileUnit; ++j) {
       float sum = 0;
       const auto add = [&](int64_t group, int a_piece, int b_piece) {
-        const BFloat16* row = a + group * kGroup + a_piece * kPiece + i / kHalf * kTile + i % kHalf * kTileUnit;
-        const BFloat16* column = b + group * kGroup + b_piece * kPiece + j / kHalf * kTile + j % kHalf * 2;
+        const BFloat16* row =
+            a + group * kGroup + a_piece * kPiece + i / kHalf * kTile + i % kHalf * kTileUnit;
+        const BFloat16* column =
+            b + group * kGroup + b_piece * kPiece + j / kHalf * kTile + j % kHalf * 2;
         double terms = 0;  // roughly as AMX sums 32 depths before adding to the running sum
-        for (int64_t d = 0; d < kTileUnit; ++d) terms += ToFloat(row[d]) * ToFloat(column[d / 2 * kTileUnit + d % 2]);
+        for (int64_t d = 0; d < kTileUnit; ++d)
+          terms += ToFloat(row[d]) * ToFloat(column[d / 2 * kTileUnit + d % 2]);
         sum += static_cast<float>(terms);
       };
       for (int64_t g = 0; g < groups; ++g) {
@@ -114,13 +122,19 @@ inline void StoreSums(float* c, int64_t c_row) {
 class AmxBlock {
  public:
   AmxBlock(const TileOperands& o, int64_t row, int64_t column)
-      : a_(reinterpret_cast<const char*>(o.a + row * o.a_row)), a_row_(o.a_row * 2), a_step_(o.a_panel * 2),
-        b_(reinterpret_cast<const char*>(o.b + column / kTileColumns * o.b_panel)), right_(o.b_panel * 4),
-        c_(o.c + row * o.c_row + column), c_row_(o.c_row) {}
+      : a_(reinterpret_cast<const char*>(o.a + row * o.a_row)),
+        a_row_(o.a_row * 2),
+        a_step_(o.a_panel * 2),
+        b_(reinterpret_cast<const char*>(o.b + column / kTileColumns * o.b_panel)),
+        right_(o.b_panel * 4),
+        c_(o.c + row * o.c_row + column),
+        c_row_(o.c_row) {}
 
   void Begin(bool accumulate) const {
-    if (accumulate) LoadSums(c_, c_row_);
-    else ZeroSums();
+    if (accumulate)
+      LoadSums(c_, c_row_);
+    else
+      ZeroSums();
   }
   // Uses each pair of tiles of a and of b twice.
   void Step(int64_t step, RowPrefetch& prefetch) const {
@@ -141,7 +155,8 @@ class AmxBlock {
   // Runs two steps and completes the sums one by one. A store next to the following sum's products
   // costs nothing. Four stores after the last product would cost as much as three products.
   void Finish(int64_t step, RowPrefetch& prefetch) const {
-    const char *a = a_ + step * a_step_, *next_a = a + a_step_, *b = b_ + step * kTileBytes, *next_b = b + kTileBytes;
+    const char *a = a_ + step * a_step_, *next_a = a + a_step_, *b = b_ + step * kTileBytes,
+               *next_b = b + kTileBytes;
     float* lower = c_ + kRowsOfTile * c_row_;
     _tile_loadd(4, a, a_row_);
     _tile_loadd(6, b, kBytesOfRow);
@@ -185,7 +200,8 @@ class AmxBlock {
   int64_t c_row_;
 };
 
-void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch& prefetch) {
+void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o,
+                bool accumulate, RowPrefetch& prefetch) {
   const int64_t steps = depth / kTileUnit;
   for (int64_t i = 0; i < rows; i += kTileUnit) {
     for (int64_t j = 0; j < columns; j += kTileUnit) {
@@ -222,23 +238,29 @@ inline void LoadB(const char* from) {
 // Prefetches a piece into L1, because the hardware prefetcher starts anew with every block.
 inline void FetchPiece(const char* from) {
 #pragma GCC unroll 32
-  for (int64_t line = 0; line < kPieceBytes; line += kBytesOfRow) _mm_prefetch(from + line, _MM_HINT_T0);
+  for (int64_t line = 0; line < kPieceBytes; line += kBytesOfRow)
+    _mm_prefetch(from + line, _MM_HINT_T0);
 }
 
 // Each product shares one operand with the product before, whose tiles stay loaded. Prefetches the
 // next group piece by piece, in the order of loading.
-void AmxSplitProduct(int64_t groups, const BFloat16* a_pieces, const BFloat16* b_pieces, float* c, int64_t c_row, const FetchSoon& soon) {
-  const char *a = reinterpret_cast<const char*>(a_pieces), *b = reinterpret_cast<const char*>(b_pieces);
+void AmxSplitProduct(int64_t groups, const BFloat16* a_pieces, const BFloat16* b_pieces, float* c,
+                     int64_t c_row, const FetchSoon& soon) {
+  const char *a = reinterpret_cast<const char*>(a_pieces),
+             *b = reinterpret_cast<const char*>(b_pieces);
   constexpr int64_t kMiddle = kPieceBytes, kLow = 2 * kPieceBytes;
   const char *line = static_cast<const char*>(soon.first), *end = line + soon.num_bytes;
-  const int64_t bytes_of_group = (soon.num_bytes / groups + kBytesOfRow - 1) / kBytesOfRow * kBytesOfRow;
+  const int64_t bytes_of_group =
+      (soon.num_bytes / groups + kBytesOfRow - 1) / kBytesOfRow * kBytesOfRow;
   ZeroSums();
   for (int64_t g = 0; g < groups; ++g, a += kGroupBytes, b += kGroupBytes) {
     const auto multiply = [&](const char* fetched) {
       AddProducts();
       FetchPiece(fetched);
     };
-    for (const char* until = std::min(end, line + bytes_of_group); line < until; line += kBytesOfRow) _mm_prefetch(line, _MM_HINT_T1);
+    for (const char* until = std::min(end, line + bytes_of_group); line < until;
+         line += kBytesOfRow)
+      _mm_prefetch(line, _MM_HINT_T1);
     LoadA(a);
     LoadB(b + kLow);
     multiply(a + kGroupBytes);
@@ -260,8 +282,10 @@ void AmxSplitProduct(int64_t groups, const BFloat16* a_pieces, const BFloat16* b
 // both vectors.
 constexpr int kDotRows = 8;
 
-__attribute__((target("avx512f,avx512bf16"))) void DotProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o,
-                                                              bool accumulate, RowPrefetch& prefetch) {
+__attribute__((target("avx512f,avx512bf16"))) void DotProduct(int64_t rows, int64_t columns,
+                                                              int64_t depth, const TileOperands& o,
+                                                              bool accumulate,
+                                                              RowPrefetch& prefetch) {
   for (int64_t j = 0; j < columns; j += kTileUnit) {
     for (int64_t i = 0; i < rows; i += kDotRows) {
       prefetch.Pass(depth * kDotRows * kTileUnit / kTilePiece);
@@ -276,7 +300,8 @@ __attribute__((target("avx512f,avx512bf16"))) void DotProduct(int64_t rows, int6
       const uint32_t* b = o.b + j / kTileColumns * o.b_panel;
       for (int64_t panel = 0; panel < depth; panel += kTileDepths, a += o.a_panel) {
         for (int64_t d = 0; d < kTileDepths; d += 2, b += kTileColumns) {
-          const __m512bh b_left = (__m512bh)_mm512_loadu_si512(b), b_right = (__m512bh)_mm512_loadu_si512(b + o.b_panel);
+          const __m512bh b_left = (__m512bh)_mm512_loadu_si512(b),
+                         b_right = (__m512bh)_mm512_loadu_si512(b + o.b_panel);
 #pragma GCC unroll 8
           for (int r = 0; r < kDotRows; ++r) {
             int pair;
@@ -317,8 +342,8 @@ bool HasFastTiles() {
   return kind == TileKind::AMX || kind == TileKind::PLAIN;
 }
 
-void TileState::SplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row,
-                             [[maybe_unused]] FetchSoon soon) const {
+void TileState::SplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c,
+                             int64_t c_row, [[maybe_unused]] FetchSoon soon) const {
 #ifdef TANDEM_VECTOR_COPIES
   if (kind_ == TileKind::AMX) return AmxSplitProduct(groups, a, b, c, c_row, soon);
 #endif
@@ -343,11 +368,15 @@ TileState::~TileState() {
   if (kind_ == TileKind::AMX) Configure(previous_);
 }
 
-void TileState::Product(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch& prefetch) const {
+void TileState::Product(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o,
+                        bool accumulate, RowPrefetch& prefetch) const {
   switch (kind_) {
-    case TileKind::AMX: return AmxProduct(rows, columns, depth, o, accumulate, prefetch);
-    case TileKind::DOT_PRODUCTS: return DotProduct(rows, columns, depth, o, accumulate, prefetch);
-    default: return PlainProduct(rows, columns, depth, o, accumulate);
+    case TileKind::AMX:
+      return AmxProduct(rows, columns, depth, o, accumulate, prefetch);
+    case TileKind::DOT_PRODUCTS:
+      return DotProduct(rows, columns, depth, o, accumulate, prefetch);
+    default:
+      return PlainProduct(rows, columns, depth, o, accumulate);
   }
 }
 
@@ -356,7 +385,8 @@ void TileState::Product(int64_t rows, int64_t columns, int64_t depth, const Tile
 bool HasAmx() { return false; }
 TileState::TileState() : kind_(KindOfTiles()) {}
 TileState::~TileState() = default;
-void TileState::Product(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch&) const {
+void TileState::Product(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o,
+                        bool accumulate, RowPrefetch&) const {
   PlainProduct(rows, columns, depth, o, accumulate);
 }
 

@@ -65,11 +65,13 @@ class TileState {
 
   // Computes one product.
   // REQUIRES: rows, columns and depth are multiples of kTileUnit.
-  void Product(int64_t rows, int64_t columns, int64_t depth, const TileOperands& operands, bool accumulate, RowPrefetch& prefetch) const;
+  void Product(int64_t rows, int64_t columns, int64_t depth, const TileOperands& operands,
+               bool accumulate, RowPrefetch& prefetch) const;
   // c [32, 32] = a b of f32 in three pieces (split_matmul.h), over `groups` groups of 32 depths.
   // Rows of c lie c_row elements apart. Meanwhile prefetches the lines of `soon` into L2.
   // REQUIRES: HasFastTiles().
-  void SplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row, FetchSoon soon) const;
+  void SplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row,
+                    FetchSoon soon) const;
 
  private:
   alignas(64) char previous_[64];

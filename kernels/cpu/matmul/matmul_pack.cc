@@ -9,7 +9,8 @@ namespace {
 
 // b is stored [k, n]: rows of the panel are rows of b; bf16 interleaves two rows.
 template <class T>
-inline void PackStraight(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t end, T* output) {
+inline void PackStraight(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t end,
+                         T* output) {
   constexpr int64_t kPerVector = kPanelDepth<T>, kSize = sizeof(T), kRows = 4 / kSize;
   const int64_t first = panel * kPanelColumns;
   for (int64_t d = begin; d < end; d += kRows) {
@@ -35,7 +36,8 @@ inline void PackStraight(const StoredMatrix<T>& b, int64_t panel, int64_t begin,
 
 // b is stored [n, k]: a transpose of words for both types.
 template <class T>
-inline void PackTransposed(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t end, T* output) {
+inline void PackTransposed(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t end,
+                           T* output) {
   constexpr int64_t kSize = sizeof(T), kPerWord = 4 / kSize;
   const int64_t first = panel * kPanelColumns;
   for (int64_t d = begin; d < end; d += kPanelDepth<T>) {
@@ -47,7 +49,8 @@ inline void PackTransposed(const StoredMatrix<T>& b, int64_t panel, int64_t begi
       }
       TransposeWords(tile);
       T* to = output + d * kPanelColumns + c * kPerWord;
-      for (int64_t i = 0; i < kTileWords; ++i) StoreVector(tile[i], to + i * kPanelColumns * kPerWord);
+      for (int64_t i = 0; i < kTileWords; ++i)
+        StoreVector(tile[i], to + i * kPanelColumns * kPerWord);
     }
   }
 }
@@ -67,13 +70,16 @@ inline void StoreTile(const Words (&tile)[kTileWords], int64_t count, int64_t ro
 template <class T>
 void PackPanel(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t end, T* output) {
   Vectorised([&] {
-    if (b.transposed) PackTransposed(b, panel, begin, end, output);
-    else PackStraight(b, panel, begin, end, output);
+    if (b.transposed)
+      PackTransposed(b, panel, begin, end, output);
+    else
+      PackStraight(b, panel, begin, end, output);
   });
 }
 
 template <class T>
-void PackRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t count, int64_t depth, T* rows) {
+void PackRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t count, int64_t depth,
+              T* rows) {
   constexpr int64_t kPerVector = kPanelDepth<T>, kSize = sizeof(T);
   Vectorised([=] {
     for (int64_t d = 0; d < depth; d += kPerVector) {
@@ -83,7 +89,8 @@ void PackRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t coun
         char* to = reinterpret_cast<char*>(rows + i * depth + d);
         Words tile[kTileWords];
         if constexpr (kSize == 4) {
-          for (int64_t j = 0; j < kTileWords; ++j) LoadStart(from + j * stride, d + j < k ? bytes : 0, tile[j]);
+          for (int64_t j = 0; j < kTileWords; ++j)
+            LoadStart(from + j * stride, d + j < k ? bytes : 0, tile[j]);
         } else {
           Words upper[kTileWords];
           for (int64_t j = 0; j < kTileWords; ++j) {

@@ -24,7 +24,9 @@ struct StoredMatrix {
   bool transposed;
 
   // Rows [d, d + depth) of b.
-  StoredMatrix From(int64_t d, int64_t depth) const { return {data + d * (transposed ? 1 : stride), depth, n, stride, transposed}; }
+  StoredMatrix From(int64_t d, int64_t depth) const {
+    return {data + d * (transposed ? 1 : stride), depth, n, stride, transposed};
+  }
 };
 
 // Packs depths [begin, end) of panel number `panel` of b. `output` is the panel's first element.
@@ -37,6 +39,7 @@ void PackPanel(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t e
 // stride], rows [count, depth].
 // REQUIRES: depth is a multiple of kPanelDepth.
 template <class T>
-void PackRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t count, int64_t depth, T* rows);
+void PackRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t count, int64_t depth,
+              T* rows);
 
 }  // namespace tandem::kernels

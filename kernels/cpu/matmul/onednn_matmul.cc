@@ -26,7 +26,8 @@ dnnl::memory::data_type TypeOf(DType dtype) {
 
 struct ShapeHash {
   size_t operator()(const MatmulShape& s) const {
-    return absl::HashOf(s.m, s.n, s.k, s.operand, s.result, s.transpose_a, s.panels, s.bias, s.accumulate);
+    return absl::HashOf(s.m, s.n, s.k, s.operand, s.result, s.transpose_a, s.panels, s.bias,
+                        s.accumulate);
   }
 };
 
@@ -53,7 +54,8 @@ dnnl::matmul::primitive_desc Describe(const MatmulShape& s, const dnnl::engine& 
     post_ops.append_sum(1.0f);
     attributes.set_post_ops(post_ops);
   }
-  const dnnl::matmul::desc product = s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+  const dnnl::matmul::desc product =
+      s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
   return dnnl::matmul::primitive_desc(product, attributes, engine, /*allow_empty=*/true);
 }
 
@@ -97,7 +99,8 @@ class MatmulCache {
                        {DNNL_ARG_DST, made->c},
                        {DNNL_ARG_SCRATCHPAD, made->scratchpad}};
     if (s.bias) {
-      made->bias = dnnl::memory(made->description.query_md(dnnl::query::weights_md, 1), engine_, nullptr);
+      made->bias =
+          dnnl::memory(made->description.query_md(dnnl::query::weights_md, 1), engine_, nullptr);
       made->arguments[DNNL_ARG_BIAS] = made->bias;
     }
     return made;
@@ -122,14 +125,16 @@ bool MatmulTakesPanels(DType operand) {
 
 // dnnl.hpp reports errors by exceptions. An error here is a bug, so noexcept ends the process with
 // its message.
-void OneThreadMatmul(const MatmulShape& shape, const void* a, const void* b, const float* bias, void* c) noexcept {
+void OneThreadMatmul(const MatmulShape& shape, const void* a, const void* b, const float* bias,
+                     void* c) noexcept {
   MatmulCache& cache = CacheOfThisThread();
   Matmul& matmul = cache.Get(shape);
   matmul.a.set_data_handle(const_cast<void*>(a));
   matmul.b.set_data_handle(const_cast<void*>(b));
   matmul.c.set_data_handle(c);
   if (shape.bias) matmul.bias.set_data_handle(const_cast<float*>(bias));
-  matmul.scratchpad.set_data_handle(Scratch<char>(ScratchSlot::LIBRARY, static_cast<int64_t>(matmul.scratch_bytes)));
+  matmul.scratchpad.set_data_handle(
+      Scratch<char>(ScratchSlot::LIBRARY, static_cast<int64_t>(matmul.scratch_bytes)));
   matmul.primitive.execute(cache.stream(), matmul.arguments);
   cache.stream().wait();
 }

@@ -27,7 +27,8 @@ struct MatmulShape {
 bool MatmulTakesPanels(DType operand);
 
 // REQUIRES: m, n, k >= 1.
-void OneThreadMatmul(const MatmulShape& shape, const void* a, const void* b, const float* bias, void* c) noexcept;
+void OneThreadMatmul(const MatmulShape& shape, const void* a, const void* b, const float* bias,
+                     void* c) noexcept;
 
 // The name of oneDNN's implementation for a shape, for tests and benchmarks.
 const char* MatmulImplementation(const MatmulShape& shape);

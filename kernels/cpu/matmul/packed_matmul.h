@@ -4,11 +4,11 @@
 // Thread rule: the stream's.
 #pragma once
 
-#include "kernels/memory/stream.h"
 #include "kernels/cpu/matmul/matmul_pack.h"
 #include "kernels/cpu/matmul/onednn_matmul.h"
-#include "kernels/cpu/vector/parallel.h"
 #include "kernels/cpu/matmul/split_matmul.h"
+#include "kernels/cpu/vector/parallel.h"
+#include "kernels/memory/stream.h"
 
 namespace tandem::kernels {
 
@@ -36,14 +36,17 @@ PackedLayout LayoutOf(bool split);
 // The number of elements that packing b [k, n] takes.
 template <class T>
 int64_t PackedSize(int64_t k, int64_t n, PackedLayout layout) {
-  if (layout == PackedLayout::PIECES) return SplitSize(n, k) * static_cast<int64_t>(sizeof(BFloat16)) / static_cast<int64_t>(sizeof(T));
+  if (layout == PackedLayout::PIECES)
+    return SplitSize(n, k) * static_cast<int64_t>(sizeof(BFloat16)) /
+           static_cast<int64_t>(sizeof(T));
   return RoundUp(k, kPanelDepth<T>) * RoundUp(n, kPanelColumns);
 }
 
 // Packs b on the stream's pool, with zeros below it up to `depth` rows.
 // REQUIRES: depth >= b.k.
 template <class T>
-PackedMatrix<T> Pack(const StoredMatrix<T>& b, int64_t depth, PackedLayout layout, T* memory, Stream& stream);
+PackedMatrix<T> Pack(const StoredMatrix<T>& b, int64_t depth, PackedLayout layout, T* memory,
+                     Stream& stream);
 
 // The target of a product: c [m, n], dense, F32, or BF16 with BF16 operands. bias may be null.
 struct ProductTarget {
@@ -70,6 +73,7 @@ void MultiplyRowsHere(const T* a, int64_t m, const PackedMatrix<T>& b, const Pro
 
 // c = a [m, k] b, on the stream's pool.
 template <class T>
-void MultiplyRows(const T* a, int64_t m, const PackedMatrix<T>& b, const ProductTarget& c, Stream& stream);
+void MultiplyRows(const T* a, int64_t m, const PackedMatrix<T>& b, const ProductTarget& c,
+                  Stream& stream);
 
 }  // namespace tandem::kernels

@@ -44,21 +44,29 @@ struct TileExtent {
 
 // The elements of one vector of the copy's width, and the vectors per row of a tile.
 template <InstructionSet kSet, class T>
-inline constexpr int kVectorLanes = (kSet == InstructionSet::AVX512 ? 64 : kSet == InstructionSet::AVX2 ? 32 : 16) / sizeof(T);
+inline constexpr int kVectorLanes = (kSet == InstructionSet::AVX512 ? 64
+                                     : kSet == InstructionSet::AVX2 ? 32
+                                                                    : 16) /
+                                    sizeof(T);
 template <InstructionSet kSet>
-inline constexpr int kTileVectors = kSet == InstructionSet::AVX512 ? 4 : kSet == InstructionSet::AVX2 ? 2 : 1;
+inline constexpr int kTileVectors = kSet == InstructionSet::AVX512 ? 4
+                                    : kSet == InstructionSet::AVX2 ? 2
+                                                                   : 1;
 
 // Multiplies a tile of kRows x (kVectors kWidth). `sums` are kRows * kVectors arrays, made one by
 // one: the compiler keeps named one-vector arrays in registers, but not an array of arrays.
 template <int kRows, int kVectors, int kWidth, class T, class... Sums>
-inline void MultiplyTileInVectors(const T* __restrict__ a, int64_t a_row, int64_t a_depth, const T* __restrict__ b, int64_t b_row,
-                                  int64_t depth, bool accumulate, T* __restrict__ c, int64_t c_row, Sums&... sums) {
+inline void MultiplyTileInVectors(const T* __restrict__ a, int64_t a_row, int64_t a_depth,
+                                  const T* __restrict__ b, int64_t b_row, int64_t depth,
+                                  bool accumulate, T* __restrict__ c, int64_t c_row,
+                                  Sums&... sums) {
   constexpr int kMade = sizeof...(Sums);
   if constexpr (kMade < kRows * kVectors) {
     T sum[kWidth];
     const T* old = c + kMade / kVectors * c_row + kMade % kVectors * kWidth;
     for (int l = 0; l < kWidth; ++l) sum[l] = accumulate ? old[l] : T(0);
-    MultiplyTileInVectors<kRows, kVectors, kWidth>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row, sums..., sum);
+    MultiplyTileInVectors<kRows, kVectors, kWidth>(a, a_row, a_depth, b, b_row, depth, accumulate,
+                                                   c, c_row, sums..., sum);
   } else {
     for (int64_t d = 0; d < depth; ++d, a += a_depth, b += b_row) {
       int i = 0;
@@ -93,9 +101,9 @@ inline T* Opaque(T* row) {
 // from g++ 12. The spilled loop counter and pointers then stall a narrow tile. Prefetches lines of
 // `prefetch` between its steps of depth.
 template <int kRows, int kVectors>
-__attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float* a, int64_t a_row, int64_t a_depth, const float* b,
-                                                                    int64_t b_row, int64_t depth, bool accumulate, float* c,
-                                                                    int64_t c_row, RowPrefetch& prefetch) {
+__attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(
+    const float* a, int64_t a_row, int64_t a_depth, const float* b, int64_t b_row, int64_t depth,
+    bool accumulate, float* c, int64_t c_row, RowPrefetch& prefetch) {
   constexpr int kWidth = 16, kHalf = kTileRows / 2;
   __m512 sums[kRows][kVectors];
   if (accumulate) {
@@ -141,25 +149,30 @@ __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float
 #endif
 
 // Multiply-adds of one piece of arithmetic of a `prefetch`: one step of depth of the largest tile.
-inline constexpr int64_t kSmallPiece = kTileRows * kTileVectors<InstructionSet::AVX512> * kVectorLanes<InstructionSet::AVX512, float>;
+inline constexpr int64_t kSmallPiece =
+    kTileRows * kTileVectors<InstructionSet::AVX512> * kVectorLanes<InstructionSet::AVX512, float>;
 
 template <InstructionSet kSet, int kRows, int kVectors, class T>
-inline void MultiplyTile(const T* a, int64_t a_row, int64_t a_depth, const T* b, int64_t b_row, int64_t depth, bool accumulate, T* c,
-                         int64_t c_row, RowPrefetch& prefetch) {
+inline void MultiplyTile(const T* a, int64_t a_row, int64_t a_depth, const T* b, int64_t b_row,
+                         int64_t depth, bool accumulate, T* c, int64_t c_row,
+                         RowPrefetch& prefetch) {
 #ifdef TANDEM_VECTOR_COPIES
   if constexpr (kSet == InstructionSet::AVX512 && std::is_same_v<T, float>) {
-    return MultiplyTileAvx512<kRows, kVectors>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row, prefetch);
+    return MultiplyTileAvx512<kRows, kVectors>(a, a_row, a_depth, b, b_row, depth, accumulate, c,
+                                               c_row, prefetch);
   }
 #endif
   prefetch.Pass(kRows * kVectors * kVectorLanes<kSet, T> * depth / kSmallPiece);
-  MultiplyTileInVectors<kRows, kVectors, kVectorLanes<kSet, T>>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row);
+  MultiplyTileInVectors<kRows, kVectors, kVectorLanes<kSet, T>>(a, a_row, a_depth, b, b_row, depth,
+                                                                accumulate, c, c_row);
 }
 
 // c [rows, columns] = a b. extent(i) gives the part of rows [i, i + kTileRows) to compute, for i a
 // multiple of kTileRows. Never reads past the last row, because denormals there would make the
 // multiplications many times slower.
 template <class T, class Extent>
-void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, RowPrefetch& prefetch, const Extent& extent) {
+void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, RowPrefetch& prefetch,
+                 const Extent& extent) {
   Vectorised([=, o = operands, &prefetch](auto set) {
     constexpr int kWidth = kVectorLanes<set, T>, kVectors = kTileVectors<set>;
     const auto multiply_rows = [&](auto tile_rows, int64_t i) {
@@ -167,8 +180,9 @@ void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, RowPrefetch& pr
       const T* a = o.a + i * o.a_row + e.depth_begin * o.a_depth;
       const int64_t depth = e.depth_end - e.depth_begin;
       const auto multiply = [&](auto vectors, int64_t column) {
-        MultiplyTile<set, tile_rows, vectors>(a, o.a_row, o.a_depth, o.b + e.depth_begin * o.b_row + column, o.b_row, depth, e.accumulate,
-                                              o.c + i * o.c_row + column, o.c_row, prefetch);
+        MultiplyTile<set, tile_rows, vectors>(
+            a, o.a_row, o.a_depth, o.b + e.depth_begin * o.b_row + column, o.b_row, depth,
+            e.accumulate, o.c + i * o.c_row + column, o.c_row, prefetch);
       };
       int64_t column = e.column_begin;
       for (; column + kVectors * kWidth <= e.column_end; column += kVectors * kWidth) {
@@ -186,7 +200,8 @@ void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, RowPrefetch& pr
       }
     };
     const int64_t last = rows / kTileRows * kTileRows, left = rows - last;
-    for (int64_t i = 0; i < last; i += kTileRows) multiply_rows(std::integral_constant<int, kTileRows>{}, i);
+    for (int64_t i = 0; i < last; i += kTileRows)
+      multiply_rows(std::integral_constant<int, kTileRows>{}, i);
     if (left == 1) multiply_rows(std::integral_constant<int, 1>{}, last);
     if (left == 2) multiply_rows(std::integral_constant<int, 2>{}, last);
     if (left == 3) multiply_rows(std::integral_constant<int, 3>{}, last);

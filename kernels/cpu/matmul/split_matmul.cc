@@ -26,7 +26,9 @@ inline void SplitNumbers(const Words& x, Words (&pieces)[kSplitPieces]) {
 }
 
 // Packs the upper halves of lane j of `even` and `odd` into one word, for every j.
-inline void PairLanes(const Words& even, const Words& odd, Words& pairs) { pairs = (even >> 16) | (odd & 0xffff0000u); }
+inline void PairLanes(const Words& even, const Words& odd, Words& pairs) {
+  pairs = (even >> 16) | (odd & 0xffff0000u);
+}
 
 // Packs the upper halves of lanes 2j and 2j + 1 into one word: first the lanes of a, then of b.
 inline void PairNeighbours(const Words& a, const Words& b, Words& pairs) {
@@ -86,14 +88,18 @@ inline void SplitVectors(const Corner& x, const Store& store) {
 
 template <bool kTransposed, class Store>
 inline void SplitCorner(const Corner& x, const Store& store) {
-  if (x.columns >= kHalf && x.depths >= kSplitUnit) SplitVectors<kTransposed, true>(x, store);
-  else SplitVectors<kTransposed, false>(x, store);
+  if (x.columns >= kHalf && x.depths >= kSplitUnit)
+    SplitVectors<kTransposed, true>(x, store);
+  else
+    SplitVectors<kTransposed, false>(x, store);
 }
 
 // Writes the tiles of a corner, for all three pieces.
 template <bool kTransposed, bool kTurned>
 inline void SplitTiles(const Corner& x, BFloat16* tile) {
-  const auto store = [=](int p, int64_t i, const Words& row) { StoreVector(row, tile + p * kPieceElements + i * kSplitUnit); };
+  const auto store = [=](int p, int64_t i, const Words& row) {
+    StoreVector(row, tile + p * kPieceElements + i * kSplitUnit);
+  };
   if constexpr (!kTurned) return SplitCorner<kTransposed>(x, store);
   Words rows[kSplitPieces][kTileWords];
   SplitCorner<kTransposed>(x, [&](int p, int64_t i, const Words& row) { rows[p][i] = row; });
@@ -105,13 +111,17 @@ inline void SplitTiles(const Corner& x, BFloat16* tile) {
 }
 
 template <bool kTransposed, bool kTurned>
-void SplitAll(const StoredMatrix<float>& x, int64_t first, int64_t count, int64_t depth, BFloat16* to) {
+void SplitAll(const StoredMatrix<float>& x, int64_t first, int64_t count, int64_t depth,
+              BFloat16* to) {
   Vectorised([=] {
     for (int64_t c = 0; c < RoundUp(count, kSplitUnit); c += kHalf) {
-      BFloat16* half = to + c / kSplitUnit * kSplitUnit * depth * kSplitPieces + c % kSplitUnit / kHalf * kHalfElements;
+      BFloat16* half = to + c / kSplitUnit * kSplitUnit * depth * kSplitPieces +
+                       c % kSplitUnit / kHalf * kHalfElements;
       for (int64_t d = 0; d < depth; d += kSplitUnit) {
-        const float* from = x.data + (kTransposed ? (first + c) * x.stride + d : d * x.stride + first + c);
-        SplitTiles<kTransposed, kTurned>({from, x.stride, count - c, x.k - d}, half + d * kSplitUnit * kSplitPieces);
+        const float* from =
+            x.data + (kTransposed ? (first + c) * x.stride + d : d * x.stride + first + c);
+        SplitTiles<kTransposed, kTurned>({from, x.stride, count - c, x.k - d},
+                                         half + d * kSplitUnit * kSplitPieces);
       }
     }
   });
@@ -129,7 +139,8 @@ struct Place {
 void StoreBlock(const float* sums, const Place& place, const SplitTarget& target) {
   float* c = target.c + place.row * target.c_row + place.column;
   const float* bias = target.bias == nullptr ? nullptr : target.bias + place.column;
-  Vectorised([=, accumulate = target.accumulate, c_row = target.c_row, rows = place.rows, columns = place.columns] {
+  Vectorised([=, accumulate = target.accumulate, c_row = target.c_row, rows = place.rows,
+              columns = place.columns] {
     for (int64_t r = 0; r < rows; ++r) {
       const float* from = sums + r * kSplitUnit;
       float* to = c + r * c_row;
@@ -145,19 +156,27 @@ void StoreBlock(const float* sums, const Place& place, const SplitTarget& target
 
 }  // namespace
 
-bool UsesSplitProducts(int64_t n, int64_t k) { return n >= kMinColumns && k >= kMinDepth && HasFastTiles(); }
-
-void SplitOperand(SplitSide side, const StoredMatrix<float>& x, int64_t first, int64_t count, int64_t depth, BFloat16* to) {
-  depth = RoundUp(depth, kSplitUnit);
-  const bool a = side == SplitSide::A;
-  if (x.transposed) (a ? SplitAll<true, false> : SplitAll<true, true>)(x, first, count, depth, to);
-  else (a ? SplitAll<false, true> : SplitAll<false, false>)(x, first, count, depth, to);
+bool UsesSplitProducts(int64_t n, int64_t k) {
+  return n >= kMinColumns && k >= kMinDepth && HasFastTiles();
 }
 
-void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const BFloat16* b, int64_t b_step, const SplitTarget& target) {
+void SplitOperand(SplitSide side, const StoredMatrix<float>& x, int64_t first, int64_t count,
+                  int64_t depth, BFloat16* to) {
+  depth = RoundUp(depth, kSplitUnit);
+  const bool a = side == SplitSide::A;
+  if (x.transposed)
+    (a ? SplitAll<true, false> : SplitAll<true, true>)(x, first, count, depth, to);
+  else
+    (a ? SplitAll<false, true> : SplitAll<false, false>)(x, first, count, depth, to);
+}
+
+void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const BFloat16* b,
+                  int64_t b_step, const SplitTarget& target) {
   const TileState tiles;
-  const int64_t groups = RoundUp(depth, kSplitUnit) / kSplitUnit, step = SplitSize(kSplitUnit, depth), c_row = target.c_row;
-  const int64_t row_groups = (m + kSplitUnit - 1) / kSplitUnit, soon = RoundUp(step / row_groups, kLineElements);
+  const int64_t groups = RoundUp(depth, kSplitUnit) / kSplitUnit,
+                step = SplitSize(kSplitUnit, depth), c_row = target.c_row;
+  const int64_t row_groups = (m + kSplitUnit - 1) / kSplitUnit,
+                soon = RoundUp(step / row_groups, kLineElements);
   const bool plain = target.bias == nullptr && !target.accumulate;
   alignas(64) float sums[kSplitUnit * kSplitUnit];
   for (int64_t j = 0; j < n; j += kSplitUnit, b += b_step) {
@@ -167,15 +186,18 @@ void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const 
       float* c = in_place ? target.c + i * c_row + j : sums;
       // The next columns; each block prefetches a part.
       const BFloat16* next = b + b_step + i / kSplitUnit * soon;
-      tiles.SplitProduct(groups, a + i / kSplitUnit * step, b, c, in_place ? c_row : kSplitUnit,
-                       {next, j + kSplitUnit < n ? soon * static_cast<int64_t>(sizeof(BFloat16)) : 0});
+      tiles.SplitProduct(
+          groups, a + i / kSplitUnit * step, b, c, in_place ? c_row : kSplitUnit,
+          {next, j + kSplitUnit < n ? soon * static_cast<int64_t>(sizeof(BFloat16)) : 0});
       if (!in_place) StoreBlock(sums, place, target);
     }
   }
 }
 
-void SplitProduct(int64_t m, const BFloat16* a, const StoredMatrix<float>& b, const SplitTarget& target) {
-  BFloat16* pieces = Scratch<BFloat16>(ScratchSlot::LIBRARY, SplitSize(std::min(b.n, kSplitBlockColumns), b.k));
+void SplitProduct(int64_t m, const BFloat16* a, const StoredMatrix<float>& b,
+                  const SplitTarget& target) {
+  BFloat16* pieces =
+      Scratch<BFloat16>(ScratchSlot::LIBRARY, SplitSize(std::min(b.n, kSplitBlockColumns), b.k));
   for (int64_t j = 0; j < b.n; j += kSplitBlockColumns) {
     const int64_t columns = std::min(kSplitBlockColumns, b.n - j);
     SplitOperand(SplitSide::B, b, j, columns, b.k, pieces);

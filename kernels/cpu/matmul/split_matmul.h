@@ -47,7 +47,8 @@ enum class SplitSide { A, B };
 // group of 32 columns and 32 depths is [piece][half of the columns][tile of 1 KiB]. Groups lie in
 // [columns][depth] order. Depths from x.k to `depth` are zero.
 // REQUIRES: first + count <= x.n, x.k <= depth.
-void SplitOperand(SplitSide side, const StoredMatrix<float>& x, int64_t first, int64_t count, int64_t depth, BFloat16* to);
+void SplitOperand(SplitSide side, const StoredMatrix<float>& x, int64_t first, int64_t count,
+                  int64_t depth, BFloat16* to);
 
 // The target of a product: c [m, n], rows c_row elements apart. bias [n] may be null.
 struct SplitTarget {
@@ -62,11 +63,13 @@ struct SplitTarget {
 // more if b has more depths. An element of c depends only on its row of a and its column of b.
 // Numbers and products below 2^-100 lose low bits; below 2^-126 they are zero. Infinities, numbers
 // from 3.39e38 on and overflows become NaN or infinite.
-void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const BFloat16* b, int64_t b_step, const SplitTarget& target);
+void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const BFloat16* b,
+                  int64_t b_step, const SplitTarget& target);
 
 // SplitProduct with all of b as stored. Makes the pieces of kSplitBlockColumns columns at a time in
 // scratch LIBRARY: at 512 depths they stay in L2 beside a's pieces.
 inline constexpr int64_t kSplitBlockColumns = 128;
-void SplitProduct(int64_t m, const BFloat16* a, const StoredMatrix<float>& b, const SplitTarget& target);
+void SplitProduct(int64_t m, const BFloat16* a, const StoredMatrix<float>& b,
+                  const SplitTarget& target);
 
 }  // namespace tandem::kernels

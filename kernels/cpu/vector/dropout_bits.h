@@ -18,8 +18,8 @@ struct KeptGroup {
 
 // Each comparison gives two bits per block, one per half word. The eight halves of a block are
 // neighbours in the stream.
-__attribute__((target("avx512f,avx512bw,bmi2"))) inline KeptGroup KeptOfLanesAvx512(const uint32_t (&words)[4][kLanes],
-                                                                                   uint32_t threshold) {
+__attribute__((target("avx512f,avx512bw,bmi2"))) inline KeptGroup KeptOfLanesAvx512(
+    const uint32_t (&words)[4][kLanes], uint32_t threshold) {
   KeptGroup kept;
   for (int w = 0; w < 4; ++w) {
     const __m512i limit = _mm512_set1_epi16(static_cast<int16_t>(threshold));
@@ -57,7 +57,8 @@ inline KeptGroup KeptOfLanes(const uint32_t (&words)[4][kLanes], uint32_t thresh
 template <InstructionSet kSet>
 class KeptBits {
  public:
-  KeptBits(const PhiloxKeys& keys, uint64_t step, uint32_t threshold) : keys_(keys), step_(step), threshold_(threshold) {}
+  KeptBits(const PhiloxKeys& keys, uint64_t step, uint32_t threshold)
+      : keys_(keys), step_(step), threshold_(threshold) {}
 
   // Makes `element` the next element. Free if it already is.
   void Seek(uint64_t element) {

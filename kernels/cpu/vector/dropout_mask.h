@@ -31,7 +31,8 @@ template <InstructionSet kSet>
 class WordColumns {
  public:
   // `room` has WordColumnsRoom(count) elements.
-  WordColumns(const PhiloxKeys& keys, uint64_t step, const uint64_t* first, int64_t count, uint32_t* room)
+  WordColumns(const PhiloxKeys& keys, uint64_t step, const uint64_t* first, int64_t count,
+              uint32_t* room)
       : keys_(&keys), step_(step), room_(room), phase_(static_cast<int64_t>(first[0] % 8)) {
     uint64_t differing = 0;
 #pragma GCC unroll 1
@@ -46,13 +47,16 @@ class WordColumns {
 
   // The end of the rows that Rows can return together with row `begin`.
   int64_t EndOfRows(int64_t begin, int64_t count) const {
-    return all_made_ ? count : std::min(count, RoundDown(begin + phase_, kRowsAtOnce) + kRowsAtOnce - phase_);
+    return all_made_
+               ? count
+               : std::min(count, RoundDown(begin + phase_, kRowsAtOnce) + kRowsAtOnce - phase_);
   }
   // Rows [begin, end). Valid until the next call of Rows.
   const uint32_t* Rows(int64_t begin, int64_t end) const {
     const int64_t skipped = begin + phase_;
     if (all_made_) return room_ + skipped * kLanes;
-    PhiloxHalves<kSet>(*keys_, step_, blocks_, skipped / 8, (end + phase_ + 7) / 8 - skipped / 8, room_);
+    PhiloxHalves<kSet>(*keys_, step_, blocks_, skipped / 8, (end + phase_ + 7) / 8 - skipped / 8,
+                       room_);
     return room_ + skipped % 8 * kLanes;
   }
 

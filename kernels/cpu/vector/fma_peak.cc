@@ -23,7 +23,8 @@ void RunFmaPeak() {
     const Vector factor = Vector{} + 0.999f, addend = Vector{} + 1e-3f;
     for (int64_t i = 0; i < (1 << 16); ++i) {
       for (int c = 0; c < kChains; ++c) {
-        for (int l = 0; l < kLanesPerChain; ++l) chain[c][l] = __builtin_fmaf(chain[c][l], factor[l], addend[l]);
+        for (int l = 0; l < kLanesPerChain; ++l)
+          chain[c][l] = __builtin_fmaf(chain[c][l], factor[l], addend[l]);
       }
     }
     for (int c = 0; c < kChains; ++c) total += chain[c][0];

@@ -66,7 +66,8 @@ template <class T, class Term>
 inline T LaneMaxOf(int64_t n, const Term& term) {
   using Bits = OrderedBits<T>;
   Bits largest = Ordered<T>(std::bit_cast<Bits>(-std::numeric_limits<T>::infinity()));
-  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, Ordered<T>(std::bit_cast<Bits>(term(i))));
+  for (int64_t i = 0; i < n; ++i)
+    largest = std::max(largest, Ordered<T>(std::bit_cast<Bits>(term(i))));
   return std::bit_cast<T>(Ordered<T>(largest));
 }
 

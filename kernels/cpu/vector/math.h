@@ -62,15 +62,19 @@ inline float Exp2BySeries(float x, float highest, Coefficients... coefficients) 
   const float r = x - (shifted - kRound);
   float q = highest;
   ((q = Fma(q, r, coefficients)), ...);
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(Fma(q, r, 1.0f)) + (std::bit_cast<uint32_t>(shifted) << 23));
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(Fma(q, r, 1.0f)) +
+                              (std::bit_cast<uint32_t>(shifted) << 23));
 }
 // Returns 0 for x below -125.5 (no denormals), otherwise y.
-inline float ZeroBelowRange(float x, float y) { return std::bit_cast<float>(x < -125.5f ? 0u : std::bit_cast<uint32_t>(y)); }
+inline float ZeroBelowRange(float x, float y) {
+  return std::bit_cast<float>(x < -125.5f ? 0u : std::bit_cast<uint32_t>(y));
+}
 
 // Relative error below 1e-7.
 // REQUIRES: -125.5 <= x < 127.
 inline float Exp2InRange(float x) {
-  return Exp2BySeries(x, 1.545316295e-04f, 1.339086336e-03f, 9.618082557e-03f, 5.550357114e-02f, 2.402265076e-01f, 6.931471880e-01f);
+  return Exp2BySeries(x, 1.545316295e-04f, 1.339086336e-03f, 9.618082557e-03f, 5.550357114e-02f,
+                      2.402265076e-01f, 6.931471880e-01f);
 }
 // 2^x with the same error; 0 below -125.5.
 // REQUIRES: x < 127.
@@ -78,7 +82,8 @@ inline float Exp2(float x) { return ZeroBelowRange(x, Exp2InRange(x)); }
 // Like Exp2, but with a relative error below 3e-6 and two multiply-adds less, for results that are
 // rounded to bf16.
 inline float Exp2ForBFloat16(float x) {
-  return ZeroBelowRange(x, Exp2BySeries(x, 9.582869531e-03f, 5.590646796e-02f, 2.402409859e-01f, 6.931241885e-01f));
+  return ZeroBelowRange(
+      x, Exp2BySeries(x, 9.582869531e-03f, 5.590646796e-02f, 2.402409859e-01f, 6.931241885e-01f));
 }
 
 // Clamps x to [low, high], for low < 0 < high. Compares integers, because compilers turn float
@@ -86,7 +91,8 @@ inline float Exp2ForBFloat16(float x) {
 // stays.
 inline float Clamp(float x, float low, float high) {
   const int32_t below_high = std::min(std::bit_cast<int32_t>(x), std::bit_cast<int32_t>(high));
-  return std::bit_cast<float>(std::min(static_cast<uint32_t>(below_high), std::bit_cast<uint32_t>(low)));
+  return std::bit_cast<float>(
+      std::min(static_cast<uint32_t>(below_high), std::bit_cast<uint32_t>(low)));
 }
 
 // Natural logarithm of a positive normal number. Relative error below 2e-7 (absolute near 1). Minus
@@ -123,7 +129,9 @@ inline float Log1p(float x) {
 // 1 / (1 + exp(-x)), absolute error below 1.2e-7. Never below 2^-80, so products with it avoid
 // denormals, which are slow. For a NaN, any number in (0, 1].
 inline double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-inline float Sigmoid(float x) { return 1.0f / (1.0f + Exp2InRange(Clamp(x * static_cast<float>(-kLog2E), -80.0f, 80.0f))); }
+inline float Sigmoid(float x) {
+  return 1.0f / (1.0f + Exp2InRange(Clamp(x * static_cast<float>(-kLog2E), -80.0f, 80.0f)));
+}
 
 // The standard normal distribution at x: the probability of a value below x, and the density.
 template <class T>
@@ -132,7 +140,8 @@ struct Normal {
 };
 
 inline Normal<double> NormalAt(double x) {
-  return {0.5 * std::erfc(-x * 0.70710678118654752440), 0.39894228040143267794 * std::exp(-0.5 * x * x)};
+  return {0.5 * std::erfc(-x * 0.70710678118654752440),
+          0.39894228040143267794 * std::exp(-0.5 * x * x)};
 }
 
 // Absolute error below 1.5e-7; exp(-x^2 / 2) never falls below 2^-80, to avoid denormals.

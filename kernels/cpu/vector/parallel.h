@@ -12,7 +12,9 @@
 namespace tandem::kernels {
 
 // Rounds x up to a multiple of `quantum`.
-constexpr int64_t RoundUp(int64_t x, int64_t quantum) { return (x + quantum - 1) / quantum * quantum; }
+constexpr int64_t RoundUp(int64_t x, int64_t quantum) {
+  return (x + quantum - 1) / quantum * quantum;
+}
 
 // Elementary operations per task: some ten microseconds, much more than waking a thread costs.
 inline constexpr int64_t kTaskCost = 32768;

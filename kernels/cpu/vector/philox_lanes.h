@@ -57,7 +57,9 @@ struct PhiloxVectors {
     std::memcpy(&loaded, blocks, sizeof(loaded));
     return loaded;
   }
-  __attribute__((target("avx512f"))) static Wide From(uint64_t first) { return Wide{0, 1, 2, 3, 4, 5, 6, 7} + first; }
+  __attribute__((target("avx512f"))) static Wide From(uint64_t first) {
+    return Wide{0, 1, 2, 3, 4, 5, 6, 7} + first;
+  }
 
   __attribute__((target("avx512f"))) void Start(Wide blocks, uint64_t step) {
     c0 = blocks;
@@ -69,7 +71,8 @@ struct PhiloxVectors {
   // Moves upper halves to lower halves. Uses a shuffle, because a shift would wait for the
   // multiplier's port.
   __attribute__((target("avx512f"))) static Wide Upper(Wide x) {
-    return reinterpret_cast<Wide>(_mm512_maskz_shuffle_epi32(0xffff, reinterpret_cast<__m512i>(x), _MM_PERM_DDBB));
+    return reinterpret_cast<Wide>(
+        _mm512_maskz_shuffle_epi32(0xffff, reinterpret_cast<__m512i>(x), _MM_PERM_DDBB));
   }
 
   __attribute__((target("avx512f"))) void Round(uint64_t k0, uint64_t k1) {
@@ -82,10 +85,12 @@ struct PhiloxVectors {
 
   // The lower halves of a's lanes, then the lower halves of b's lanes.
   __attribute__((target("avx512f"))) static Words Join(Wide a, Wide b) {
-    return __builtin_shufflevector(reinterpret_cast<Words>(a), reinterpret_cast<Words>(b), 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22,
-                                   24, 26, 28, 30);
+    return __builtin_shufflevector(reinterpret_cast<Words>(a), reinterpret_cast<Words>(b), 0, 2, 4,
+                                   6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   }
-  __attribute__((target("avx512f"))) static void Store(Words words, uint32_t* to) { std::memcpy(to, &words, sizeof(words)); }
+  __attribute__((target("avx512f"))) static void Store(Words words, uint32_t* to) {
+    std::memcpy(to, &words, sizeof(words));
+  }
   // Writes two rows: the lower 16 bits of the words shifted up, then the words themselves.
   __attribute__((target("avx512f"))) static void StoreHalves(Words words, uint32_t* to) {
     Store(words << 16, to);
@@ -94,7 +99,8 @@ struct PhiloxVectors {
 };
 
 // Ten rounds for two vectors of eight blocks. Interleaving the two hides their latencies.
-__attribute__((target("avx512f"))) inline void PhiloxRounds(const PhiloxKeys& keys, PhiloxVectors& a, PhiloxVectors& b) {
+__attribute__((target("avx512f"))) inline void PhiloxRounds(const PhiloxKeys& keys,
+                                                            PhiloxVectors& a, PhiloxVectors& b) {
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
     a.Round(keys.k0[round], keys.k1[round]);
@@ -102,8 +108,10 @@ __attribute__((target("avx512f"))) inline void PhiloxRounds(const PhiloxKeys& ke
   }
 }
 
-__attribute__((target("avx512f"))) inline void PhiloxRunAvx512(const PhiloxKeys& keys, uint64_t step, uint64_t first,
-                                                              uint32_t* w0, uint32_t* w1, uint32_t* w2, uint32_t* w3) {
+__attribute__((target("avx512f"))) inline void PhiloxRunAvx512(const PhiloxKeys& keys,
+                                                               uint64_t step, uint64_t first,
+                                                               uint32_t* w0, uint32_t* w1,
+                                                               uint32_t* w2, uint32_t* w3) {
   PhiloxVectors a, b;
   a.Start(PhiloxVectors::From(first), step);
   b.Start(PhiloxVectors::From(first + 8), step);
@@ -115,8 +123,11 @@ __attribute__((target("avx512f"))) inline void PhiloxRunAvx512(const PhiloxKeys&
 }
 
 // Blocks stay in registers. Reloading blocks from an array in every step took half of the time.
-__attribute__((target("avx512f"))) inline void PhiloxHalvesAvx512(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks,
-                                                                 int64_t begin, int64_t count, uint32_t* rows) {
+__attribute__((target("avx512f"))) inline void PhiloxHalvesAvx512(const PhiloxKeys& keys,
+                                                                  uint64_t step,
+                                                                  const uint64_t* blocks,
+                                                                  int64_t begin, int64_t count,
+                                                                  uint32_t* rows) {
   PhiloxVectors::Wide lower = PhiloxVectors::Load(blocks) + static_cast<uint64_t>(begin);
   PhiloxVectors::Wide upper = PhiloxVectors::Load(blocks + 8) + static_cast<uint64_t>(begin);
   for (int64_t j = 0; j < count; ++j, lower += 1, upper += 1, rows += 8 * kLanes) {
@@ -136,10 +147,11 @@ __attribute__((target("avx512f"))) inline void PhiloxHalvesAvx512(const PhiloxKe
 // w0[l], w1[l], w2[l], w3[l] = the four words of block first + l of the stream (keys, step), for l
 // in [0, kLanes).
 template <InstructionSet kSet>
-inline void PhiloxRun(const PhiloxKeys& keys, uint64_t step, uint64_t first, uint32_t* w0, uint32_t* w1, uint32_t* w2,
-                      uint32_t* w3) {
+inline void PhiloxRun(const PhiloxKeys& keys, uint64_t step, uint64_t first, uint32_t* w0,
+                      uint32_t* w1, uint32_t* w2, uint32_t* w3) {
 #ifdef TANDEM_VECTOR_COPIES
-  if constexpr (kSet == InstructionSet::AVX512) return PhiloxRunAvx512(keys, step, first, w0, w1, w2, w3);
+  if constexpr (kSet == InstructionSet::AVX512)
+    return PhiloxRunAvx512(keys, step, first, w0, w1, w2, w3);
 #endif
   const uint64_t folded_key = FoldedKey(keys);
   for (int l = 0; l < kLanes; ++l) {
@@ -156,15 +168,17 @@ inline void PhiloxRun(const PhiloxKeys& keys, uint64_t step, uint64_t first, uin
 // Entry l of row 8 j + 2 w + h holds half h of word w, in its upper half.
 // The block is blocks[l] + begin + j of the stream (keys, step). Lower halves are undefined.
 template <InstructionSet kSet>
-inline void PhiloxHalves(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks, int64_t begin, int64_t count,
-                         uint32_t* rows) {
+inline void PhiloxHalves(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks,
+                         int64_t begin, int64_t count, uint32_t* rows) {
 #ifdef TANDEM_VECTOR_COPIES
-  if constexpr (kSet == InstructionSet::AVX512) return PhiloxHalvesAvx512(keys, step, blocks, begin, count, rows);
+  if constexpr (kSet == InstructionSet::AVX512)
+    return PhiloxHalvesAvx512(keys, step, blocks, begin, count, rows);
 #endif
   const uint64_t folded_key = FoldedKey(keys);
   for (int64_t j = 0; j < count; ++j, rows += 8 * kLanes) {
     for (int l = 0; l < kLanes; ++l) {
-      const Philox4 block = PhiloxBlock(folded_key, step, blocks[l] + static_cast<uint64_t>(begin + j));
+      const Philox4 block =
+          PhiloxBlock(folded_key, step, blocks[l] + static_cast<uint64_t>(begin + j));
       for (int w = 0; w < 4; ++w) {
         rows[2 * w * kLanes + l] = block[w] << 16;
         rows[(2 * w + 1) * kLanes + l] = block[w];

@@ -59,7 +59,8 @@ class RowPrefetch {
   int64_t LinesLeft() const {
     if (line_ == row_end_) return 0;
     int64_t lines = (row_end_ - line_ + (rows_left_ - 1) * row_span_) / kLineBytes;
-    for (int r = current_ + 1; r < count_; ++r) lines += ranges_[r].num_rows * LinesOf(ranges_[r].row_bytes);
+    for (int r = current_ + 1; r < count_; ++r)
+      lines += ranges_[r].num_rows * LinesOf(ranges_[r].row_bytes);
     return lines;
   }
 
@@ -72,7 +73,8 @@ class RowPrefetch {
 
     // True if each row of `other` begins where the same row of this range ends.
     bool IsContinuedBy(const Range& other) const {
-      return first + row_bytes == other.first && stride_bytes == other.stride_bytes && num_rows == other.num_rows;
+      return first + row_bytes == other.first && stride_bytes == other.stride_bytes &&
+             num_rows == other.num_rows;
     }
   };
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "kernels/memory/large_memory.h"
 #include "kernels/base/out_of_memory.h"
+#include "kernels/memory/large_memory.h"
 
 namespace tandem::kernels {
 
@@ -43,7 +43,8 @@ class ScratchMemory {
 template <class T>
 T* Scratch(ScratchSlot slot, int64_t count) {
   thread_local ScratchMemory slots[6];
-  return static_cast<T*>(slots[static_cast<int>(slot)].Reserve(static_cast<size_t>(count) * sizeof(T)));
+  return static_cast<T*>(
+      slots[static_cast<int>(slot)].Reserve(static_cast<size_t>(count) * sizeof(T)));
 }
 
 }  // namespace tandem::kernels

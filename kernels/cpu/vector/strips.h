@@ -14,7 +14,8 @@ inline constexpr int64_t kStrip = 128, kFetchedAhead = 512;  // in elements
 // Prefetches `count` elements, which may lie past the array's end.
 template <int kWrite, class T>
 inline void Fetch(const T* first, int64_t count) {
-  for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(first + i, kWrite, 3);
+  for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T)))
+    __builtin_prefetch(first + i, kWrite, 3);
 }
 
 // Calls body(begin, end) for each strip of [0, n) in order. The body reads elements [begin, end) of

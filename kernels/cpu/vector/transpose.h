@@ -46,7 +46,8 @@ inline void FoldRows(T* sums, T* totals) {
 // to [columns, to_row] = the transpose of `from` [rows, columns].
 // REQUIRES: rows and columns are multiples of kLanes.
 template <class T>
-inline void TransposeRows(const T* from, int64_t rows, int64_t columns, int64_t from_row, T* to, int64_t to_row) {
+inline void TransposeRows(const T* from, int64_t rows, int64_t columns, int64_t from_row, T* to,
+                          int64_t to_row) {
   alignas(64) T tile[kTileElements], transposed[kTileElements];
   for (int64_t r = 0; r < rows; r += kLanes) {
     for (int64_t c = 0; c < columns; c += kLanes) {

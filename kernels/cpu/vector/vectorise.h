@@ -27,10 +27,12 @@ using InstructionSetTag = std::integral_constant<InstructionSet, kSet>;
 
 inline InstructionSet WidestInstructionSet() {
 #ifdef TANDEM_VECTOR_COPIES
-  if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {
+  if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw")) {
     return InstructionSet::AVX512;
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("bmi2")) {
     return InstructionSet::AVX2;
   }
 #endif
@@ -55,8 +57,10 @@ class InstructionSetLimit {
 
 template <InstructionSet kSet, class Loop>
 inline void CallLoop(const Loop& loop) {
-  if constexpr (std::is_invocable_v<const Loop&, InstructionSetTag<kSet>>) loop(InstructionSetTag<kSet>{});
-  else loop();
+  if constexpr (std::is_invocable_v<const Loop&, InstructionSetTag<kSet>>)
+    loop(InstructionSetTag<kSet>{});
+  else
+    loop();
 }
 
 #ifdef TANDEM_VECTOR_COPIES
@@ -65,7 +69,9 @@ inline void CallLoop(const Loop& loop) {
 // change them. Their callers must not copy instead. A caller would read back, in wider pieces, what
 // it has just stored, and so wait for its own stores.
 template <class Loop>
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,prfchw,prefer-vector-width=512"), flatten, noinline)) void
+__attribute__((
+    target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,prfchw,prefer-vector-width=512"),
+    flatten, noinline)) void
 RunAvx512(const Loop& loop) {
   const Loop own = loop;
   CallLoop<InstructionSet::AVX512>(own);

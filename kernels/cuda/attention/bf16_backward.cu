@@ -15,14 +15,16 @@ template <int kTiles>
 struct LaneStatistics {
   float log_sum[kTiles][2], delta[kTiles][2];
 
-  __device__ LaneStatistics(const BackwardProblem<BFloat16>& p, const SequenceRows& rows, int head, int query) {
+  __device__ LaneStatistics(const BackwardProblem<BFloat16>& p, const SequenceRows& rows, int head,
+                            int query) {
     const RowStatistics* statistics = p.statistics + head * p.shape.num_tokens + rows.begin;
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int position = query + 16 * m + 8 * r + LaneRow();
-        const RowStatistics row = position < rows.length ? statistics[position] : RowStatistics{0, 0};
+        const RowStatistics row =
+            position < rows.length ? statistics[position] : RowStatistics{0, 0};
         log_sum[m][r] = row.log_sum;
         delta[m][r] = row.delta;
       }
@@ -32,15 +34,18 @@ struct LaneStatistics {
 
 // Turns grads, which hold dO V', into dS.
 template <int kTiles, int kKeys>
-__device__ inline void ScoreGradients(const AttentionShape& shape, const LaneStatistics<kTiles>& statistics,
-                                      const TileSums<kTiles, kKeys>& scores, TileSums<kTiles, kKeys>& grads) {
+__device__ inline void ScoreGradients(const AttentionShape& shape,
+                                      const LaneStatistics<kTiles>& statistics,
+                                      const TileSums<kTiles, kKeys>& scores,
+                                      TileSums<kTiles, kKeys>& grads) {
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float probability = FastExp2(fmaf(scores[m][n][e], shape.score_scale, -statistics.log_sum[m][e / 2]));
+        const float probability =
+            FastExp2(fmaf(scores[m][n][e], shape.score_scale, -statistics.log_sum[m][e / 2]));
         grads[m][n][e] = probability * (grads[m][n][e] - statistics.delta[m][e / 2]);
       }
     }
@@ -48,15 +53,16 @@ __device__ inline void ScoreGradients(const AttentionShape& shape, const LaneSta
 }
 
 template <int kTiles, int kKeys>
-__device__ inline void DropKeys(const AttentionShape& shape, const SequenceRows& rows, int head, int query, int key,
-                                TileSums<kTiles, kKeys>& grads) {
+__device__ inline void DropKeys(const AttentionShape& shape, const SequenceRows& rows, int head,
+                                int query, int key, TileSums<kTiles, kKeys>& grads) {
   const KeptKeys<kTiles, kKeys> kept(shape, rows, head, query, key);
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) grads[m][n][e] = kept.At(m, n, e) ? grads[m][n][e] * shape.mask.keep_scale : 0;
+      for (int e = 0; e < 4; ++e)
+        grads[m][n][e] = kept.At(m, n, e) ? grads[m][n][e] * shape.mask.keep_scale : 0;
     }
   }
 }
@@ -71,8 +77,10 @@ __global__ void __launch_bounds__(kTileThreads) QueryGradientKernel(BackwardProb
   BFloat16* const grad_outputs = queries + kRows * kDepth;
   // Two tiles of keys and values, used in turn.
   BFloat16* const keys = grad_outputs + kRows * kDepth;
-  const int row = WarpOfBlock() * 16 * kTiles, query = rows.first + row, last_query = query + 16 * kTiles - 1;
-  const int end = p.shape.causal && rows.first + kRows < rows.length ? rows.first + kRows : rows.length;
+  const int row = WarpOfBlock() * 16 * kTiles, query = rows.first + row,
+            last_query = query + 16 * kTiles - 1;
+  const int end =
+      p.shape.causal && rows.first + kRows < rows.length ? rows.first + kRows : rows.length;
   FetchTiles<kDepth, kRows>(rows, head, depth, rows.first, queries, p.q, p.grad_output);
   FetchTiles<kDepth, kKeys>(rows, head, depth, 0, keys, p.k, p.v);
   CpAsyncCommit();
@@ -84,7 +92,8 @@ __global__ void __launch_bounds__(kTileThreads) QueryGradientKernel(BackwardProb
     CpAsyncWait<0>();
     __syncthreads();  // the tile has arrived, and nobody reads the other one
     if (key + kKeys < end) {
-      FetchTiles<kDepth, kKeys>(rows, head, depth, key + kKeys, keys + (key / kKeys + 1) % 2 * 2 * kKeyTile, p.k, p.v);
+      FetchTiles<kDepth, kKeys>(rows, head, depth, key + kKeys,
+                                keys + (key / kKeys + 1) % 2 * 2 * kKeyTile, p.k, p.v);
       CpAsyncCommit();
     }
     if (query >= rows.length || (p.shape.causal && key > last_query)) continue;
@@ -112,17 +121,20 @@ class KeptQueries {
   static constexpr int kKeys = 16 * kTiles;
 
   // Covers the warp's keys, and the queries from position `query` on.
-  __device__ KeptQueries(const AttentionShape& shape, const SequenceRows& rows, int head, const KeyRun& keys, int query) {
+  __device__ KeptQueries(const AttentionShape& shape, const SequenceRows& rows, int head,
+                         const KeyRun& keys, int query) {
     uint32_t drawn = 0;
 #pragma unroll
     for (int i = 0; i < 64 / kTiles / kWarp; ++i) {
-      const int wanted = query + Lane() + kWarp * i, position = wanted < rows.length ? wanted : rows.length - 1;
+      const int wanted = query + Lane() + kWarp * i,
+                position = wanted < rows.length ? wanted : rows.length - 1;
       drawn |= KeptBits<kKeys>(shape, rows.begin + position, head, keys, 0) << (kKeys * i % 32);
     }
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) bits_[n][i] = __shfl_sync(kAllLanes, drawn, 8 * n + LaneColumn() + i) >> LaneRow();
+      for (int i = 0; i < 2; ++i)
+        bits_[n][i] = __shfl_sync(kAllLanes, drawn, 8 * n + LaneColumn() + i) >> LaneRow();
     }
   }
 
@@ -137,12 +149,13 @@ class KeptQueries {
 // Starts copies of the statistics of queries [first, first + kCount). Writes zeros past the
 // sequence.
 template <int kCount>
-__device__ inline void FetchStatistics(const BackwardProblem<BFloat16>& p, const SequenceRows& rows, int head, int first,
-                                       RowStatistics* to) {
+__device__ inline void FetchStatistics(const BackwardProblem<BFloat16>& p, const SequenceRows& rows,
+                                       int head, int first, RowStatistics* to) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= kCount) return;
   const bool there = first + i < rows.length;
-  CpAsync8(to + i, p.statistics + head * p.shape.num_tokens + rows.begin + (there ? first + i : 0), there);
+  CpAsync8(to + i, p.statistics + head * p.shape.num_tokens + rows.begin + (there ? first + i : 0),
+           there);
 }
 
 // Hides queries that come before the key. This lane's first query (column) is at position `query`,
@@ -164,19 +177,25 @@ __device__ inline void HideQueries(int key, int query, TileSums<kTiles, kQueries
 // Transposed: turns scores, which hold K Q', into (m P)' without keep_scale, and grads, which hold
 // V dO', into dS'. `kept` may be null.
 template <int kTiles, int kQueries>
-__device__ inline void ScoreGradients(const AttentionShape& shape, const RowStatistics* statistics, const KeptQueries<kTiles>* kept,
-                                      TileSums<kTiles, kQueries>& scores, TileSums<kTiles, kQueries>& grads) {
+__device__ inline void ScoreGradients(const AttentionShape& shape, const RowStatistics* statistics,
+                                      const KeptQueries<kTiles>* kept,
+                                      TileSums<kTiles, kQueries>& scores,
+                                      TileSums<kTiles, kQueries>& grads) {
 #pragma unroll
   for (int n = 0; n < kQueries / 8; ++n) {
-    const Pack<RowStatistics, 2> columns = Pack<RowStatistics, 2>::At(statistics + 8 * n + LaneColumn());
+    const Pack<RowStatistics, 2> columns =
+        Pack<RowStatistics, 2>::At(statistics + 8 * n + LaneColumn());
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const RowStatistics& column = columns.values[e % 2];
-        const float probability = FastExp2(fmaf(scores[m][n][e], shape.score_scale, -column.log_sum));
+        const float probability =
+            FastExp2(fmaf(scores[m][n][e], shape.score_scale, -column.log_sum));
         const bool keep = kept == nullptr || kept->At(m, n, e);
-        const float product = kept == nullptr ? grads[m][n][e] : keep ? grads[m][n][e] * shape.mask.keep_scale : 0;
+        const float product = kept == nullptr ? grads[m][n][e]
+                              : keep          ? grads[m][n][e] * shape.mask.keep_scale
+                                              : 0;
         grads[m][n][e] = probability * (product - column.delta);
         scores[m][n][e] = keep ? probability : 0;
       }
@@ -186,7 +205,8 @@ __device__ inline void ScoreGradients(const AttentionShape& shape, const RowStat
 
 template <int kDepth, int kTiles, bool kDropout>
 __global__ void __launch_bounds__(kTileThreads) KeyGradientKernel(BackwardProblem<BFloat16> p) {
-  constexpr int kRows = 16 * kTiles * kTileWarps, kQueries = 64 / kTiles, kQueryTile = kQueries * kDepth;
+  constexpr int kRows = 16 * kTiles * kTileWarps, kQueries = 64 / kTiles,
+                kQueryTile = kQueries * kDepth;
   const SequenceRows rows = FindRows<kRows>(p.shape, false);
   if (rows.empty()) return;
   const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
@@ -195,17 +215,21 @@ __global__ void __launch_bounds__(kTileThreads) KeyGradientKernel(BackwardProble
   // Two tiles of queries and output gradients, used in turn.
   BFloat16* const queries = values + kRows * kDepth;
   auto* const statistics = reinterpret_cast<RowStatistics*>(queries + 4 * kQueryTile);
-  const int row = WarpOfBlock() * 16 * kTiles, key = rows.first + row, last_key = key + 16 * kTiles - 1;
+  const int row = WarpOfBlock() * 16 * kTiles, key = rows.first + row,
+            last_key = key + 16 * kTiles - 1;
   const int begin = p.shape.causal ? rows.first : 0;
   const auto fetch = [&](int query, int turn) {
-    FetchTiles<kDepth, kQueries>(rows, head, depth, query, queries + turn * 2 * kQueryTile, p.q, p.grad_output);
+    FetchTiles<kDepth, kQueries>(rows, head, depth, query, queries + turn * 2 * kQueryTile, p.q,
+                                 p.grad_output);
     FetchStatistics<kQueries>(p, rows, head, query, statistics + turn * kQueries);
     CpAsyncCommit();
   };
   FetchTiles<kDepth, kRows>(rows, head, depth, rows.first, keys, p.k, p.v);
   fetch(begin, 0);
   KeyRun run{};
-  if (kDropout) run = FindKeyRun(p.shape, rows.begin + key, rows.length - key < 16 * kTiles ? rows.length - key : 16 * kTiles);
+  if (kDropout)
+    run = FindKeyRun(p.shape, rows.begin + key,
+                     rows.length - key < 16 * kTiles ? rows.length - key : 16 * kTiles);
   TileSums<kTiles, kDepth> grad_k, grad_v;
   SetZero<kTiles, kDepth>(grad_k);
   SetZero<kTiles, kDepth>(grad_v);
@@ -217,7 +241,8 @@ __global__ void __launch_bounds__(kTileThreads) KeyGradientKernel(BackwardProble
     if (key >= rows.length || (p.shape.causal && query + kQueries <= key)) continue;
     TileSums<kTiles, kQueries> scores, grads;
     DotProducts<kDepth, kTiles, kQueries>(keys, row, tile, scores);
-    if (p.shape.causal && query < last_key) HideQueries<kTiles, kQueries>(key + LaneRow(), query + LaneColumn(), scores);
+    if (p.shape.causal && query < last_key)
+      HideQueries<kTiles, kQueries>(key + LaneRow(), query + LaneColumn(), scores);
     DotProducts<kDepth, kTiles, kQueries>(values, row, tile + kQueryTile, grads);
     const RowStatistics* const columns = statistics + turn * kQueries;
     if constexpr (kDropout) {
@@ -241,23 +266,31 @@ template <int kDepth, int kQueryTiles, int kKeyTiles, bool kDropout>
 void Run(const BackwardProblem<BFloat16>& p, const AttentionBackwardArgs& args, Stream& stream) {
   const auto grid = [&](int tiles, int statistics) {
     const int rows = 16 * tiles * kTileWarps, walked = 64 / tiles;
-    const dim3 blocks(static_cast<unsigned>(NumSlots(p.shape.num_tokens, p.shape.num_sequences, rows)),
-                      static_cast<unsigned>(p.shape.num_heads));
-    const size_t tile_bytes = sizeof(BFloat16) * kDepth * static_cast<size_t>(2 * rows + 4 * walked);
-    return Grid{blocks, kTileThreads, tile_bytes + sizeof(RowStatistics) * static_cast<size_t>(statistics * walked)};
+    const dim3 blocks(
+        static_cast<unsigned>(NumSlots(p.shape.num_tokens, p.shape.num_sequences, rows)),
+        static_cast<unsigned>(p.shape.num_heads));
+    const size_t tile_bytes =
+        sizeof(BFloat16) * kDepth * static_cast<size_t>(2 * rows + 4 * walked);
+    return Grid{blocks, kTileThreads,
+                tile_bytes + sizeof(RowStatistics) * static_cast<size_t>(statistics * walked)};
   };
-  Launch(stream, {"attention_backward", args.q}, grid(kQueryTiles, 0), QueryGradientKernel<kDepth, kQueryTiles, kDropout>, p);
-  Launch(stream, {"attention_backward", args.q}, grid(kKeyTiles, 2), KeyGradientKernel<kDepth, kKeyTiles, kDropout>, p);
+  Launch(stream, {"attention_backward", args.q}, grid(kQueryTiles, 0),
+         QueryGradientKernel<kDepth, kQueryTiles, kDropout>, p);
+  Launch(stream, {"attention_backward", args.q}, grid(kKeyTiles, 2),
+         KeyGradientKernel<kDepth, kKeyTiles, kDropout>, p);
 }
 
 }  // namespace
 
-void TensorCoreBackward(const BackwardProblem<BFloat16>& p, const AttentionBackwardArgs& args, bool tall, Stream& stream) {
+void TensorCoreBackward(const BackwardProblem<BFloat16>& p, const AttentionBackwardArgs& args,
+                        bool tall, Stream& stream) {
   const bool dropout = p.shape.mask.limit != 0;
   WithPaddedDepth(p.shape.depth, [&](auto depth) {
     constexpr int kDepth = decltype(depth)::value;
     if constexpr (kDepth == 64) {  // no registers for more rows with deeper heads, or with a mask
-      if (tall) return dropout ? Run<kDepth, 2, 1, true>(p, args, stream) : Run<kDepth, 2, 2, false>(p, args, stream);
+      if (tall)
+        return dropout ? Run<kDepth, 2, 1, true>(p, args, stream)
+                       : Run<kDepth, 2, 2, false>(p, args, stream);
     }
     dropout ? Run<kDepth, 1, 1, true>(p, args, stream) : Run<kDepth, 1, 1, false>(p, args, stream);
   });

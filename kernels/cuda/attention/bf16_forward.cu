@@ -26,14 +26,16 @@ struct OnlineSoftmax {
   // Turns scores into exponentials, and scales the output so far to the new maximum. Every row has
   // a finite maximum after the first tile, because every query sees key 0.
   template <int kDepth>
-  __device__ void Add(float scale, TileSums<kTiles, kKeys>& scores, TileSums<kTiles, kDepth>& output) {
+  __device__ void Add(float scale, TileSums<kTiles, kKeys>& scores,
+                      TileSums<kTiles, kDepth>& output) {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         float top = max[m][r];
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) top = fmaxf(top, fmaxf(scores[m][n][2 * r], scores[m][n][2 * r + 1]));
+        for (int n = 0; n < kKeys / 8; ++n)
+          top = fmaxf(top, fmaxf(scores[m][n][2 * r], scores[m][n][2 * r + 1]));
         top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
         top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
         const float shrink = FastExp2((max[m][r] - top) * scale), shift = -top * scale;
@@ -71,8 +73,8 @@ struct OnlineSoftmax {
 };
 
 template <int kTiles>
-__device__ inline void DropKeys(const AttentionShape& shape, const SequenceRows& rows, int head, int query, int key,
-                                TileSums<kTiles, kKeys>& weights) {
+__device__ inline void DropKeys(const AttentionShape& shape, const SequenceRows& rows, int head,
+                                int query, int key, TileSums<kTiles, kKeys>& weights) {
   const KeptKeys<kTiles, kKeys> kept(shape, rows, head, query, key);
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) {
@@ -85,8 +87,9 @@ __device__ inline void DropKeys(const AttentionShape& shape, const SequenceRows&
 }
 
 template <int kDepth, int kTiles>
-__device__ inline void StoreOutput(const ForwardProblem<BFloat16>& p, const SequenceRows& rows, int head, int row,
-                                   OnlineSoftmax<kTiles>& softmax, const TileSums<kTiles, kDepth>& output, BFloat16* tile) {
+__device__ inline void StoreOutput(const ForwardProblem<BFloat16>& p, const SequenceRows& rows,
+                                   int head, int row, OnlineSoftmax<kTiles>& softmax,
+                                   const TileSums<kTiles, kDepth>& output, BFloat16* tile) {
   softmax.Finish();
   float factors[kTiles][2];
 #pragma unroll
@@ -112,8 +115,10 @@ __global__ void __launch_bounds__(kTileThreads) ForwardKernel(ForwardProblem<BFl
   const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
   BFloat16* const queries = SharedMemory<BFloat16>();
   BFloat16* const keys = queries + kRows * kDepth;  // two tiles of keys and values, used in turn
-  const int row = WarpOfBlock() * 16 * kTiles, query = rows.first + row, last_query = query + 16 * kTiles - 1;
-  const int end = p.shape.causal && rows.first + kRows < rows.length ? rows.first + kRows : rows.length;
+  const int row = WarpOfBlock() * 16 * kTiles, query = rows.first + row,
+            last_query = query + 16 * kTiles - 1;
+  const int end =
+      p.shape.causal && rows.first + kRows < rows.length ? rows.first + kRows : rows.length;
   FetchTiles<kDepth, kRows>(rows, head, depth, rows.first, queries, p.q);
   FetchTiles<kDepth, kKeys>(rows, head, depth, 0, keys, p.k, p.v);
   CpAsyncCommit();
@@ -125,7 +130,8 @@ __global__ void __launch_bounds__(kTileThreads) ForwardKernel(ForwardProblem<BFl
     CpAsyncWait<0>();
     __syncthreads();  // the tile has arrived, and nobody reads the other one
     if (key + kKeys < end) {
-      FetchTiles<kDepth, kKeys>(rows, head, depth, key + kKeys, keys + (key / kKeys + 1) % 2 * 2 * kKeyTile, p.k, p.v);
+      FetchTiles<kDepth, kKeys>(rows, head, depth, key + kKeys,
+                                keys + (key / kKeys + 1) % 2 * 2 * kKeyTile, p.k, p.v);
       CpAsyncCommit();
     }
     if (query >= rows.length || (p.shape.causal && key > last_query)) continue;
@@ -146,15 +152,17 @@ template <int kDepth, int kTiles, bool kDropout>
 void Run(const ForwardProblem<BFloat16>& p, const AttentionForwardArgs& args, Stream& stream) {
   constexpr int kRows = 16 * kTiles * kTileWarps;
   constexpr size_t kSharedBytes = sizeof(BFloat16) * kDepth * (kRows + 4 * kKeys);
-  const dim3 blocks(static_cast<unsigned>(NumSlots(p.shape.num_tokens, p.shape.num_sequences, kRows)),
-                    static_cast<unsigned>(p.shape.num_heads));
+  const dim3 blocks(
+      static_cast<unsigned>(NumSlots(p.shape.num_tokens, p.shape.num_sequences, kRows)),
+      static_cast<unsigned>(p.shape.num_heads));
   const Grid grid{blocks, kTileThreads, kSharedBytes};
   Launch(stream, {"attention_forward", args.q}, grid, ForwardKernel<kDepth, kTiles, kDropout>, p);
 }
 
 }  // namespace
 
-void TensorCoreForward(const ForwardProblem<BFloat16>& p, const AttentionForwardArgs& args, bool tall, Stream& stream) {
+void TensorCoreForward(const ForwardProblem<BFloat16>& p, const AttentionForwardArgs& args,
+                       bool tall, Stream& stream) {
   const bool dropout = p.shape.mask.limit != 0;
   WithPaddedDepth(p.shape.depth, [&](auto depth) {
     constexpr int kDepth = decltype(depth)::value;

@@ -13,18 +13,23 @@ constexpr int kBlocksPerProcessor = kDepth <= 64 ? 2 : 1;
 
 // The sum (the maximum) over the 16 threads of a row of scores.
 __device__ inline float SideSum(float x) {
-  for (int distance = kSide / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(kAllLanes, x, distance);
+  for (int distance = kSide / 2; distance > 0; distance /= 2)
+    x += __shfl_xor_sync(kAllLanes, x, distance);
   return x;
 }
 __device__ inline float SideMax(float x) {
-  for (int distance = kSide / 2; distance > 0; distance /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
+  for (int distance = kSide / 2; distance > 0; distance /= 2)
+    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
   return x;
 }
 
 __device__ inline int KeysEnd(const AttentionShape& shape, const SequenceRows& rows) {
-  return shape.causal && rows.first + kFloatRows < rows.length ? rows.first + kFloatRows : rows.length;
+  return shape.causal && rows.first + kFloatRows < rows.length ? rows.first + kFloatRows
+                                                               : rows.length;
 }
-__device__ inline int RowsLeft(int end, int first) { return end - first < kFloatRows ? end - first : kFloatRows; }
+__device__ inline int RowsLeft(int end, int first) {
+  return end - first < kFloatRows ? end - first : kFloatRows;
+}
 
 template <int kDepth>
 __device__ inline void SetZero(OwnSums<kDepth>& sums) {
@@ -36,8 +41,9 @@ __device__ inline void SetZero(OwnSums<kDepth>& sums) {
 // Turns scores into 2^(scale (score - running maximum)), and scales the sums so far to the new
 // maximum. The first tile has key 0, which every query sees.
 template <int kDepth>
-__device__ inline void AddToSoftmax(const AttentionShape& shape, const SequenceRows& rows, int key, OwnScores& scores,
-                                    float (&max)[kOwn], float (&sum)[kOwn], OwnSums<kDepth>& output) {
+__device__ inline void AddToSoftmax(const AttentionShape& shape, const SequenceRows& rows, int key,
+                                    OwnScores& scores, float (&max)[kOwn], float (&sum)[kOwn],
+                                    OwnSums<kDepth>& output) {
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const int query = rows.first + kOwn * ThreadY() + i;
@@ -48,10 +54,12 @@ __device__ inline void AddToSoftmax(const AttentionShape& shape, const SequenceR
       top = fmaxf(top, scores[i][j]);
     }
     top = SideMax(top);
-    const float shrink = exp2f((max[i] - top) * shape.score_scale), shift = -top * shape.score_scale;
+    const float shrink = exp2f((max[i] - top) * shape.score_scale),
+                shift = -top * shape.score_scale;
     float added = 0;
 #pragma unroll
-    for (int j = 0; j < kOwn; ++j) added += scores[i][j] = exp2f(fmaf(scores[i][j], shape.score_scale, shift));
+    for (int j = 0; j < kOwn; ++j)
+      added += scores[i][j] = exp2f(fmaf(scores[i][j], shape.score_scale, shift));
     max[i] = top;
     sum[i] = fmaf(sum[i], shrink, added);
 #pragma unroll
@@ -64,7 +72,8 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
     ForwardKernel(ForwardProblem<S> p, bool packs) {
   const SequenceRows rows = FindRows<kFloatRows>(p.shape, p.shape.causal);
   if (rows.empty()) return;
-  const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth, end = KeysEnd(p.shape, rows);
+  const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth,
+            end = KeysEnd(p.shape, rows);
   float* const queries = SharedMemory<float>();
   float *const keys = queries + kFloatTile<kDepth>, *const values = keys + kFloatTile<kDepth>;
   float* const weights = values + kFloatTile<kDepth>;
@@ -83,7 +92,8 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
     if (p.shape.mask.limit != 0) {
       const uint32_t kept = KeptPairs(p.shape, rows, head, rows.first, key);
 #pragma unroll
-      for (int i = 0; i < kOwn * kOwn; ++i) scores[i / kOwn][i % kOwn] = kept >> i & 1 ? scores[i / kOwn][i % kOwn] : 0;
+      for (int i = 0; i < kOwn * kOwn; ++i)
+        scores[i / kOwn][i % kOwn] = kept >> i & 1 ? scores[i / kOwn][i % kOwn] : 0;
     }
     PutScores(scores, weights);
     __syncwarp();  // one warp owns a row of scores
@@ -96,7 +106,8 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
     factors[i] = p.shape.mask.keep_scale / total;
     const int position = rows.first + kOwn * ThreadY() + i;
     if (ThreadX() == 0 && position < rows.length) {
-      p.log_sum_exp[(rows.begin + position) * p.shape.num_heads + head] = max[i] * p.shape.score_scale + log2f(total);
+      p.log_sum_exp[(rows.begin + position) * p.shape.num_heads + head] =
+          max[i] * p.shape.score_scale + log2f(total);
     }
   }
   StoreRows<kDepth>(output, factors, p.output, rows, head, depth, packs);
@@ -105,8 +116,9 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
 // Turns scores into (m P) without keep_scale, and grads, which hold dO V', into dS. Covers queries
 // from position `query` and keys from position `key` on.
 template <class S>
-__device__ inline void ScoreGradients(const BackwardProblem<S>& p, const SequenceRows& rows, int head, int query, int key,
-                                      OwnScores& scores, OwnScores& grads) {
+__device__ inline void ScoreGradients(const BackwardProblem<S>& p, const SequenceRows& rows,
+                                      int head, int query, int key, OwnScores& scores,
+                                      OwnScores& grads) {
   const AttentionShape& shape = p.shape;
   const RowStatistics* statistics = p.statistics + head * shape.num_tokens + rows.begin;
   const uint32_t kept = shape.mask.limit != 0 ? KeptPairs(shape, rows, head, query, key) : 0xffffu;
@@ -116,9 +128,11 @@ __device__ inline void ScoreGradients(const BackwardProblem<S>& p, const Sequenc
     const RowStatistics row = position < rows.length ? statistics[position] : RowStatistics{0, 0};
 #pragma unroll
     for (int j = 0; j < kOwn; ++j) {
-      const bool seen = position < rows.length && Sees(rows, shape.causal, position, key + ThreadX() + kSide * j);
+      const bool seen =
+          position < rows.length && Sees(rows, shape.causal, position, key + ThreadX() + kSide * j);
       const bool keep = kept >> (kOwn * i + j) & 1;
-      const float probability = seen ? exp2f(fmaf(scores[i][j], shape.score_scale, -row.log_sum)) : 0;
+      const float probability =
+          seen ? exp2f(fmaf(scores[i][j], shape.score_scale, -row.log_sum)) : 0;
       grads[i][j] = probability * ((keep ? grads[i][j] * shape.mask.keep_scale : 0) - row.delta);
       scores[i][j] = keep ? probability : 0;
     }
@@ -130,9 +144,11 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
     QueryGradientKernel(BackwardProblem<S> p, bool packs) {
   const SequenceRows rows = FindRows<kFloatRows>(p.shape, p.shape.causal);
   if (rows.empty()) return;
-  const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth, end = KeysEnd(p.shape, rows);
+  const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth,
+            end = KeysEnd(p.shape, rows);
   float* const queries = SharedMemory<float>();
-  float *const grad_outputs = queries + kFloatTile<kDepth>, *const keys = grad_outputs + kFloatTile<kDepth>;
+  float *const grad_outputs = queries + kFloatTile<kDepth>, *const keys =
+                                                                grad_outputs + kFloatTile<kDepth>;
   float *const values = keys + kFloatTile<kDepth>, *const weights = values + kFloatTile<kDepth>;
   LoadTile<kDepth>(p.q, rows, head, depth, packs, rows.first, queries);
   LoadTile<kDepth>(p.grad_output, rows, head, depth, packs, rows.first, grad_outputs);
@@ -163,7 +179,8 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
   const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
   float* const keys = SharedMemory<float>();
   float *const values = keys + kFloatTile<kDepth>, *const queries = values + kFloatTile<kDepth>;
-  float *const grad_outputs = queries + kFloatTile<kDepth>, *const weights = grad_outputs + kFloatTile<kDepth>;
+  float *const grad_outputs = queries + kFloatTile<kDepth>, *const weights =
+                                                                grad_outputs + kFloatTile<kDepth>;
   LoadTile<kDepth>(p.k, rows, head, depth, packs, rows.first, keys);
   LoadTile<kDepth>(p.v, rows, head, depth, packs, rows.first, values);
   OwnSums<kDepth> grad_k, grad_v;
@@ -189,7 +206,8 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
   }
   const float scale = p.shape.scale, keep_scale = p.shape.mask.keep_scale;
   StoreRows<kDepth>(grad_k, {scale, scale, scale, scale}, p.grad_k, rows, head, depth, packs);
-  StoreRows<kDepth>(grad_v, {keep_scale, keep_scale, keep_scale, keep_scale}, p.grad_v, rows, head, depth, packs);
+  StoreRows<kDepth>(grad_v, {keep_scale, keep_scale, keep_scale, keep_scale}, p.grad_v, rows, head,
+                    depth, packs);
 }
 
 // Calls body with the tile width in shared memory: the next compiled one.
@@ -201,15 +219,17 @@ void WithTileDepth(int depth, const Body& body) {
 }
 
 Grid GridOf(const AttentionShape& shape, int floats) {
-  const dim3 blocks(static_cast<unsigned>(NumSlots(shape.num_tokens, shape.num_sequences, kFloatRows)),
-                    static_cast<unsigned>(shape.num_heads));
+  const dim3 blocks(
+      static_cast<unsigned>(NumSlots(shape.num_tokens, shape.num_sequences, kFloatRows)),
+      static_cast<unsigned>(shape.num_heads));
   return {blocks, kFloatThreads, sizeof(float) * static_cast<size_t>(floats)};
 }
 
 }  // namespace
 
 template <class S>
-void FloatForward(const ForwardProblem<S>& p, const AttentionForwardArgs& args, bool packs, Stream& stream) {
+void FloatForward(const ForwardProblem<S>& p, const AttentionForwardArgs& args, bool packs,
+                  Stream& stream) {
   WithTileDepth(p.shape.depth, [&](auto depth) {
     constexpr int kDepth = decltype(depth)::value;
     const Grid grid = GridOf(p.shape, 3 * kFloatTile<kDepth> + kScoreTile);
@@ -218,7 +238,8 @@ void FloatForward(const ForwardProblem<S>& p, const AttentionForwardArgs& args, 
 }
 
 template <class S>
-void FloatBackward(const BackwardProblem<S>& p, const AttentionBackwardArgs& args, bool packs, Stream& stream) {
+void FloatBackward(const BackwardProblem<S>& p, const AttentionBackwardArgs& args, bool packs,
+                   Stream& stream) {
   WithTileDepth(p.shape.depth, [&](auto depth) {
     constexpr int kDepth = decltype(depth)::value;
     const Grid grid = GridOf(p.shape, 4 * kFloatTile<kDepth> + kScoreTile);
@@ -227,9 +248,13 @@ void FloatBackward(const BackwardProblem<S>& p, const AttentionBackwardArgs& arg
   });
 }
 
-template void FloatForward(const ForwardProblem<float>&, const AttentionForwardArgs&, bool, Stream&);
-template void FloatForward(const ForwardProblem<BFloat16>&, const AttentionForwardArgs&, bool, Stream&);
-template void FloatBackward(const BackwardProblem<float>&, const AttentionBackwardArgs&, bool, Stream&);
-template void FloatBackward(const BackwardProblem<BFloat16>&, const AttentionBackwardArgs&, bool, Stream&);
+template void FloatForward(const ForwardProblem<float>&, const AttentionForwardArgs&, bool,
+                           Stream&);
+template void FloatForward(const ForwardProblem<BFloat16>&, const AttentionForwardArgs&, bool,
+                           Stream&);
+template void FloatBackward(const BackwardProblem<float>&, const AttentionBackwardArgs&, bool,
+                            Stream&);
+template void FloatBackward(const BackwardProblem<BFloat16>&, const AttentionBackwardArgs&, bool,
+                            Stream&);
 
 }  // namespace tandem::kernels::cuda

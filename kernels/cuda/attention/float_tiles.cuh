@@ -14,7 +14,7 @@ inline constexpr int kScorePitch = kFloatRows + 4;
 template <int kDepth>
 inline constexpr int kRowPitch = kDepth + 4;
 template <int kDepth>
-inline constexpr int kFloatTile = kFloatRows * kRowPitch<kDepth>;
+inline constexpr int kFloatTile = kFloatRows* kRowPitch<kDepth>;
 inline constexpr int kScoreTile = kFloatRows * kScorePitch;
 
 using OwnScores = float[kOwn][kOwn];
@@ -37,8 +37,8 @@ __device__ inline Pack<float, 4> Four(const float* from) { return Pack<float, 4>
 // Loads rows [first, first + 64) of a sequence's head as f32, with zeros past `length` and past the
 // depth.
 template <int kDepth, class S>
-__device__ inline void LoadTile(const TokenRows<const S>& from, const SequenceRows& rows, int head, int depth, bool packs,
-                                int first, float* tile) {
+__device__ inline void LoadTile(const TokenRows<const S>& from, const SequenceRows& rows, int head,
+                                int depth, bool packs, int first, float* tile) {
   const S* head_rows = from.At(rows.begin, head, depth);
   const int own = static_cast<int>(threadIdx.x);
   if (packs) {
@@ -57,15 +57,18 @@ __device__ inline void LoadTile(const TokenRows<const S>& from, const SequenceRo
     for (int i = own; i < kFloatRows * kDepth; i += kFloatThreads) {
       const int row = i / kDepth, d = i % kDepth;
       const bool there = first + row < rows.length && d < depth;
-      tile[row * kRowPitch<kDepth> + d] = there ? Load(head_rows[(first + row) * from.stride + d]) : 0;
+      tile[row * kRowPitch<kDepth> + d] =
+          there ? Load(head_rows[(first + row) * from.stride + d]) : 0;
     }
   }
 }
 
 // scores = dot products of this thread's rows of two tiles.
 template <int kDepth>
-__device__ inline void DotProducts(const float* queries, const float* keys, int depth, OwnScores& scores) {
-  const float *a = queries + kOwn * ThreadY() * kRowPitch<kDepth>, *b = keys + ThreadX() * kRowPitch<kDepth>;
+__device__ inline void DotProducts(const float* queries, const float* keys, int depth,
+                                   OwnScores& scores) {
+  const float *a = queries + kOwn * ThreadY() * kRowPitch<kDepth>,
+              *b = keys + ThreadX() * kRowPitch<kDepth>;
   for (auto& row : scores) {
     for (float& score : row) score = 0;
   }
@@ -81,7 +84,8 @@ __device__ inline void DotProducts(const float* queries, const float* keys, int 
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
 #pragma unroll
-        for (int j = 0; j < kOwn; ++j) scores[i][j] = fmaf(x[i].values[e], y[j].values[e], scores[i][j]);
+        for (int j = 0; j < kOwn; ++j)
+          scores[i][j] = fmaf(x[i].values[e], y[j].values[e], scores[i][j]);
       }
     }
   }
@@ -91,13 +95,15 @@ __device__ inline void PutScores(const OwnScores& scores, float* tile) {
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
 #pragma unroll
-    for (int j = 0; j < kOwn; ++j) tile[(kOwn * ThreadY() + i) * kScorePitch + ThreadX() + kSide * j] = scores[i][j];
+    for (int j = 0; j < kOwn; ++j)
+      tile[(kOwn * ThreadY() + i) * kScorePitch + ThreadX() + kSide * j] = scores[i][j];
   }
 }
 
 // sums += weights[i] times this thread's columns of a row.
 template <int kDepth>
-__device__ inline void AddRow(const float (&weights)[kOwn], const float* row, OwnSums<kDepth>& sums) {
+__device__ inline void AddRow(const float (&weights)[kOwn], const float* row,
+                              OwnSums<kDepth>& sums) {
   constexpr int kColumns = kDepth / kSide, kRun = kColumns < 4 ? kColumns : 4;
 #pragma unroll
   for (int c = 0; c < kColumns; c += kRun) {
@@ -113,7 +119,8 @@ __device__ inline void AddRow(const float (&weights)[kOwn], const float* row, Ow
 // sums += scores (rows 4 y .. 4 y + 3) times the first `count` rows of a tile. Scores past `count`
 // are 0.
 template <int kDepth>
-__device__ inline void AddWeightedRows(const float* scores, const float* tile, int count, OwnSums<kDepth>& sums) {
+__device__ inline void AddWeightedRows(const float* scores, const float* tile, int count,
+                                       OwnSums<kDepth>& sums) {
   const float* own = scores + kOwn * ThreadY() * kScorePitch;
 #pragma unroll 1
   for (int k = 0; k < count; k += 4) {
@@ -130,17 +137,20 @@ __device__ inline void AddWeightedRows(const float* scores, const float* tile, i
 
 // sums += scores' (columns 4 y .. 4 y + 3) times the first `count` rows of a tile.
 template <int kDepth>
-__device__ inline void AddWeightedRowsTransposed(const float* scores, const float* tile, int count, OwnSums<kDepth>& sums) {
+__device__ inline void AddWeightedRowsTransposed(const float* scores, const float* tile, int count,
+                                                 OwnSums<kDepth>& sums) {
 #pragma unroll 4
   for (int k = 0; k < count; ++k) {
-    AddRow<kDepth>(Four(scores + k * kScorePitch + kOwn * ThreadY()).values, tile + k * kRowPitch<kDepth>, sums);
+    AddRow<kDepth>(Four(scores + k * kScorePitch + kOwn * ThreadY()).values,
+                   tile + k * kRowPitch<kDepth>, sums);
   }
 }
 
 // Stores row i of this thread's sums, times factors[i], to its token.
 template <int kDepth, class S>
-__device__ inline void StoreRows(const OwnSums<kDepth>& sums, const float (&factors)[kOwn], const TokenRows<S>& to,
-                                 const SequenceRows& rows, int head, int depth, bool packs) {
+__device__ inline void StoreRows(const OwnSums<kDepth>& sums, const float (&factors)[kOwn],
+                                 const TokenRows<S>& to, const SequenceRows& rows, int head,
+                                 int depth, bool packs) {
   constexpr int kRun = kDepth / kSide < 4 ? kDepth / kSide : 4;
   S* head_rows = to.At(rows.begin, head, depth);
 #pragma unroll
@@ -166,13 +176,16 @@ __device__ inline bool Sees(const SequenceRows& rows, bool causal, int query, in
 
 // Bit 4 i + j is set if dropout keeps score [i][j] of this thread. Each lane draws 16 keys of one
 // of its warp's eight queries. The bits of its own pairs come from eight other lanes.
-__device__ inline uint32_t KeptPairs(const AttentionShape& shape, const SequenceRows& rows, int head, int query, int key) {
+__device__ inline uint32_t KeptPairs(const AttentionShape& shape, const SequenceRows& rows,
+                                     int head, int query, int key) {
   constexpr int kWarpQueries = kWarp / kSide * kOwn;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const KeyRun run = FindKeyRun(shape, rows.begin + key, rows.length - key < kFloatRows ? rows.length - key : kFloatRows);
+  const KeyRun run = FindKeyRun(shape, rows.begin + key,
+                                rows.length - key < kFloatRows ? rows.length - key : kFloatRows);
   const int wanted = query + static_cast<int>(threadIdx.x) / kWarp * kWarpQueries + lane / kOwn;
   const int position = wanted < rows.length ? wanted : rows.length - 1;
-  const uint32_t drawn = KeptBits<kSide>(shape, rows.begin + position, head, run, kSide * (lane % kOwn));
+  const uint32_t drawn =
+      KeptBits<kSide>(shape, rows.begin + position, head, run, kSide * (lane % kOwn));
   uint32_t kept = 0;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {

@@ -4,9 +4,9 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/random.h"
-#include "kernels/cuda/plan/attention_plan.h"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/plan/attention_plan.h"
 
 namespace tandem::kernels::cuda {
 
@@ -16,7 +16,9 @@ struct TokenRows {
   S* data;
   int64_t stride;
 
-  __device__ S* At(int64_t token, int head, int depth) const { return data + token * stride + static_cast<int64_t>(head) * depth; }
+  __device__ S* At(int64_t token, int head, int depth) const {
+    return data + token * stride + static_cast<int64_t>(head) * depth;
+  }
 };
 
 struct DropoutMask {
@@ -61,12 +63,16 @@ struct BackwardProblem {
 
 // Launchers. TensorCore: bf16 in tensor cores, for arrays that take 16-byte packs. Float: f32
 // arithmetic on any storage type.
-void TensorCoreForward(const ForwardProblem<BFloat16>& problem, const AttentionForwardArgs& args, bool tall, Stream& stream);
-void TensorCoreBackward(const BackwardProblem<BFloat16>& problem, const AttentionBackwardArgs& args, bool tall, Stream& stream);
+void TensorCoreForward(const ForwardProblem<BFloat16>& problem, const AttentionForwardArgs& args,
+                       bool tall, Stream& stream);
+void TensorCoreBackward(const BackwardProblem<BFloat16>& problem, const AttentionBackwardArgs& args,
+                        bool tall, Stream& stream);
 template <class S>
-void FloatForward(const ForwardProblem<S>& problem, const AttentionForwardArgs& args, bool packs, Stream& stream);
+void FloatForward(const ForwardProblem<S>& problem, const AttentionForwardArgs& args, bool packs,
+                  Stream& stream);
 template <class S>
-void FloatBackward(const BackwardProblem<S>& problem, const AttentionBackwardArgs& args, bool packs, Stream& stream);
+void FloatBackward(const BackwardProblem<S>& problem, const AttentionBackwardArgs& args, bool packs,
+                   Stream& stream);
 
 // The rows of one block: tokens [first, first + kRows) of the sequence of `length` tokens that
 // begins at token `begin`.
@@ -88,15 +94,21 @@ __device__ inline SequenceRows FindRows(const AttentionShape& shape, bool last_f
     const bool come = b < search.high && FirstSlot(__ldg(shape.offsets + b), b, kRows) <= slot;
     search.Narrow(__popc(__ballot_sync(kAllLanes, come)));
   }
-  const int64_t begin = __ldg(shape.offsets + search.low), end = __ldg(shape.offsets + search.low + 1);
-  DeviceCheck(0 <= begin && begin <= end && end <= shape.num_tokens && end - begin < (int64_t{1} << 30));
-  if (slot == 0) DeviceCheck(shape.offsets[0] == 0 && shape.offsets[shape.num_sequences] == shape.num_tokens);
+  const int64_t begin = __ldg(shape.offsets + search.low),
+                end = __ldg(shape.offsets + search.low + 1);
+  DeviceCheck(0 <= begin && begin <= end && end <= shape.num_tokens &&
+              end - begin < (int64_t{1} << 30));
+  if (slot == 0)
+    DeviceCheck(shape.offsets[0] == 0 && shape.offsets[shape.num_sequences] == shape.num_tokens);
   // The search never visits a sequence that ends before it begins, so check here. There are at
   // least as many slots as sequences.
-  if (slot < shape.num_sequences) DeviceCheck(__ldg(shape.offsets + slot) <= __ldg(shape.offsets + slot + 1));
-  const int64_t block = slot - FirstSlot(begin, search.low, kRows), count = CeilDiv(end - begin, kRows);
+  if (slot < shape.num_sequences)
+    DeviceCheck(__ldg(shape.offsets + slot) <= __ldg(shape.offsets + slot + 1));
+  const int64_t block = slot - FirstSlot(begin, search.low, kRows),
+                count = CeilDiv(end - begin, kRows);
   if (block < 0 || block >= count) return {begin, 0, 0};
-  return {begin, static_cast<int>(end - begin), static_cast<int>(last_first ? count - 1 - block : block) * kRows};
+  return {begin, static_cast<int>(end - begin),
+          static_cast<int>(last_first ? count - 1 - block : block) * kRows};
 }
 
 // A run of keys. If their places are consecutive, so are their elements of the dropout stream,
@@ -114,9 +126,11 @@ __device__ inline KeyRun FindKeyRun(const AttentionShape& shape, int64_t token, 
   if (count <= 0) return run;
   const int64_t first = __ldg(run.row_index);
   bool follows = true;
-  for (int j = static_cast<int>(threadIdx.x % kWarp); j < count; j += kWarp) follows &= __ldg(run.row_index + j) == first + j;
+  for (int j = static_cast<int>(threadIdx.x % kWarp); j < count; j += kWarp)
+    follows &= __ldg(run.row_index + j) == first + j;
   run.place = first % shape.mask.max_length;
-  run.contiguous = __ballot_sync(kAllLanes, follows) == kAllLanes && run.place + count <= shape.mask.max_length;
+  run.contiguous =
+      __ballot_sync(kAllLanes, follows) == kAllLanes && run.place + count <= shape.mask.max_length;
   return run;
 }
 
@@ -134,23 +148,29 @@ __device__ inline uint32_t KeptOfBlock(const DropoutMask& mask, uint64_t step, u
 // Bit i is set if query `token` keeps key `first` + i of the run. Bits past the run's end are
 // undefined.
 template <int kCount>
-__device__ inline uint32_t KeptBits(const AttentionShape& shape, int64_t token, int head, const KeyRun& run, int first) {
+__device__ inline uint32_t KeptBits(const AttentionShape& shape, int64_t token, int head,
+                                    const KeyRun& run, int first) {
   static_assert(kCount % 8 == 0 && kCount <= 32);
-  const uint64_t row = static_cast<uint64_t>(__ldg(shape.row_index + token)) * static_cast<uint64_t>(shape.num_heads);
-  const uint64_t base = (row + static_cast<uint64_t>(head)) * static_cast<uint64_t>(shape.mask.max_length);
+  const uint64_t row = static_cast<uint64_t>(__ldg(shape.row_index + token)) *
+                       static_cast<uint64_t>(shape.num_heads);
+  const uint64_t base =
+      (row + static_cast<uint64_t>(head)) * static_cast<uint64_t>(shape.mask.max_length);
   const uint64_t step = __ldg(shape.mask.step);
   uint64_t bits = 0;
   if (run.contiguous) {
     const uint64_t element = base + static_cast<uint64_t>(run.place + first);
     const int phase = static_cast<int>(element % 8);
 #pragma unroll 2
-    for (int b = 0; b < kCount / 8; ++b) bits |= uint64_t{KeptOfBlock(shape.mask, step, element / 8 + b)} << (8 * b);
-    if (phase != 0) bits |= uint64_t{KeptOfBlock(shape.mask, step, element / 8 + kCount / 8)} << kCount;
+    for (int b = 0; b < kCount / 8; ++b)
+      bits |= uint64_t{KeptOfBlock(shape.mask, step, element / 8 + b)} << (8 * b);
+    if (phase != 0)
+      bits |= uint64_t{KeptOfBlock(shape.mask, step, element / 8 + kCount / 8)} << kCount;
     bits >>= phase;
   } else {
 #pragma unroll 1
     for (int i = 0; i < kCount && first + i < run.count; ++i) {
-      const uint64_t element = base + static_cast<uint64_t>(__ldg(run.row_index + first + i) % shape.mask.max_length);
+      const uint64_t element =
+          base + static_cast<uint64_t>(__ldg(run.row_index + first + i) % shape.mask.max_length);
       bits |= uint64_t{KeptOfBlock(shape.mask, step, element / 8) >> (element % 8) & 1} << i;
     }
   }

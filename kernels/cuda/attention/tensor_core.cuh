@@ -5,9 +5,8 @@
 // Thread rule: all 32 lanes call MmaBf16 and LdMatrix together; each thread copies for itself.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
+#include <cuda_runtime.h>
 
 #include "kernels/memory/storage.h"
 
@@ -15,7 +14,9 @@ namespace tandem::kernels::cuda {
 
 #ifdef __CUDACC__
 
-__device__ inline uint32_t SharedAddress(const void* shared) { return static_cast<uint32_t>(__cvta_generic_to_shared(shared)); }
+__device__ inline uint32_t SharedAddress(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
 
 // c += a b, for a of 16 x 16 and b of 16 x 8. Registers of lane 4 g + t:
 // - a: rows g, g + 8, g, g + 8 of columns 2 t, 2 t, 2 t + 8, 2 t + 8, each with its right
@@ -23,9 +24,11 @@ __device__ inline uint32_t SharedAddress(const void* shared) { return static_cas
 // - b: column g of rows 2 t and 2 t + 8, each with the row below;
 // - c: row g of columns 2 t and 2 t + 1, then row g + 8.
 __device__ inline void MmaBf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // Loads four 8 x 8 matrices. Lane l passes row l % 8 of matrix l / 8: eight elements in shared
@@ -48,11 +51,13 @@ __device__ inline void LdMatrixTransposed(uint32_t (&x)[4], const BFloat16* row)
 // Starts a copy of 16 (8) bytes from global to shared memory. Unless `there`, reads nothing and
 // writes zeros. Both ends are aligned.
 __device__ inline void CpAsync16(void* shared, const void* global, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)), "l"(global), "r"(there ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
+               "l"(global), "r"(there ? 16 : 0)
                : "memory");
 }
 __device__ inline void CpAsync8(void* shared, const void* global, bool there) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(SharedAddress(shared)), "l"(global), "r"(there ? 8 : 0)
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(SharedAddress(shared)),
+               "l"(global), "r"(there ? 8 : 0)
                : "memory");
 }
 // Makes a group of the copies started since the last commit.
@@ -88,13 +93,15 @@ inline unsigned Lane() { return emulator::LinearThread() % 32; }
 inline void ExchangeRows(const BFloat16* row, const BFloat16* (&rows)[32]) {
   emulator::WarpExchange(row, rows);
   for (const BFloat16* named : rows) {
-    if (reinterpret_cast<uintptr_t>(named) % 16 != 0) emulator::Stop("a row of ldmatrix is not aligned");
+    if (reinterpret_cast<uintptr_t>(named) % 16 != 0)
+      emulator::Stop("a row of ldmatrix is not aligned");
   }
 }
 
 inline void StartCopy(void* shared, const void* global, bool there, size_t bytes) {
   const auto to = reinterpret_cast<uintptr_t>(shared), from = reinterpret_cast<uintptr_t>(global);
-  if (to % bytes != 0 || (there && from % bytes != 0)) emulator::Stop("a copy of cp.async is not aligned");
+  if (to % bytes != 0 || (there && from % bytes != 0))
+    emulator::Stop("a copy of cp.async is not aligned");
   emulator::QueueCopy(shared, there ? global : nullptr, bytes);
 }
 
@@ -110,7 +117,8 @@ inline void MmaBf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
   for (unsigned i = 0; i < 4; ++i) {
     const unsigned lower = i / 2, column = 2 * t + i % 2;
     for (unsigned k = 0; k < 16; k += 2) {
-      const BFloat16Pair x = all[4 * g + k % 8 / 2].a[2 * (k / 8) + lower], y = all[4 * column + k % 8 / 2].b[k / 8];
+      const BFloat16Pair x = all[4 * g + k % 8 / 2].a[2 * (k / 8) + lower],
+                         y = all[4 * column + k % 8 / 2].b[k / 8];
       c[i] = x.first() * y.first() + c[i];
       c[i] = x.second() * y.second() + c[i];
     }
@@ -135,8 +143,12 @@ inline void LdMatrixTransposed(uint32_t (&x)[4], const BFloat16* row) {
   emulator::WarpBarrier();
 }
 
-inline void CpAsync16(void* shared, const void* global, bool there) { emulated::StartCopy(shared, global, there, 16); }
-inline void CpAsync8(void* shared, const void* global, bool there) { emulated::StartCopy(shared, global, there, 8); }
+inline void CpAsync16(void* shared, const void* global, bool there) {
+  emulated::StartCopy(shared, global, there, 16);
+}
+inline void CpAsync8(void* shared, const void* global, bool there) {
+  emulated::StartCopy(shared, global, there, 8);
+}
 inline void CpAsyncCommit() { emulator::CommitCopies(); }
 template <int kRemaining>
 void CpAsyncWait() {

@@ -24,8 +24,8 @@ __device__ inline int LaneColumn() { return Lane() % 4 * 2; }
 // Starts copies of rows [first, first + kRows) of a sequence's head, each array into the next tile.
 // Writes zeros past `length` and past the head's depth.
 template <int kDepth, int kRows, class... Arrays>
-__device__ inline void FetchTiles(const SequenceRows& rows, int head, int depth, int first, BFloat16* tiles,
-                                  const Arrays&... from) {
+__device__ inline void FetchTiles(const SequenceRows& rows, int head, int depth, int first,
+                                  BFloat16* tiles, const Arrays&... from) {
   constexpr int kChunks = kDepth / 8;
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += kTileThreads) {
@@ -33,7 +33,9 @@ __device__ inline void FetchTiles(const SequenceRows& rows, int head, int depth,
     const bool there = first + row < rows.length && chunk * 8 < depth;
     const int64_t token = rows.begin + (there ? first + row : 0);
     BFloat16* to = tiles + Swizzle<kDepth>::At(row, chunk);
-    ((CpAsync16(to, from.At(token, head, depth) + (there ? chunk * 8 : 0), there), to += kRows * kDepth), ...);
+    ((CpAsync16(to, from.At(token, head, depth) + (there ? chunk * 8 : 0), there),
+      to += kRows * kDepth),
+     ...);
   }
 }
 
@@ -51,14 +53,17 @@ __device__ inline void SetZero(TileSums<kTiles, kColumns>& x) {
 
 // scores = dot products of tile a's rows from `row` on with all kColumns rows of tile b.
 template <int kDepth, int kTiles, int kColumns>
-__device__ inline void DotProducts(const BFloat16* a, int row, const BFloat16* b, TileSums<kTiles, kColumns>& scores) {
+__device__ inline void DotProducts(const BFloat16* a, int row, const BFloat16* b,
+                                   TileSums<kTiles, kColumns>& scores) {
   SetZero<kTiles, kColumns>(scores);
-  const int lane = Lane(), a_row = row + lane % 16, a_chunk = lane / 16, b_row = lane % 8 + lane / 16 * 8, b_chunk = lane / 8 % 2;
+  const int lane = Lane(), a_row = row + lane % 16, a_chunk = lane / 16,
+            b_row = lane % 8 + lane / 16 * 8, b_chunk = lane / 8 % 2;
 #pragma unroll
   for (int k = 0; k < kDepth / 16; ++k) {
     uint32_t left[kTiles][4];
 #pragma unroll
-    for (int m = 0; m < kTiles; ++m) LdMatrix(left[m], a + Swizzle<kDepth>::Beyond(a_row, a_chunk, 16 * m, 2 * k));
+    for (int m = 0; m < kTiles; ++m)
+      LdMatrix(left[m], a + Swizzle<kDepth>::Beyond(a_row, a_chunk, 16 * m, 2 * k));
 #pragma unroll
     for (int n = 0; n < kColumns / 16; ++n) {
       uint32_t right[4];
@@ -75,7 +80,8 @@ __device__ inline void DotProducts(const BFloat16* a, int row, const BFloat16* b
 // sums += weights times the kInner rows of tile b. Columns 16 k .. 16 k + 15 of the weights,
 // rounded, are already in the register layout of an operand.
 template <int kDepth, int kTiles, int kInner>
-__device__ inline void AddWeightedRows(const TileSums<kTiles, kInner>& weights, const BFloat16* b, TileSums<kTiles, kDepth>& sums) {
+__device__ inline void AddWeightedRows(const TileSums<kTiles, kInner>& weights, const BFloat16* b,
+                                       TileSums<kTiles, kDepth>& sums) {
   const int lane = Lane(), b_row = lane % 16, b_chunk = lane / 16;
 #pragma unroll
   for (int k = 0; k < kInner / 16; ++k) {
@@ -104,12 +110,14 @@ __device__ inline void AddWeightedRows(const TileSums<kTiles, kInner>& weights, 
 // Sets scores to minus infinity for keys that do not exist or, if causal, come after the query.
 // This lane's first query (row) is at position `query`, its first key (column) at position `key`.
 template <int kTiles, int kKeys>
-__device__ inline void HideKeys(const SequenceRows& rows, bool causal, int query, int key, TileSums<kTiles, kKeys>& scores) {
+__device__ inline void HideKeys(const SequenceRows& rows, bool causal, int query, int key,
+                                TileSums<kTiles, kKeys>& scores) {
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int later = query + 16 * m + 8 * r + 1, end = causal && later < rows.length ? later : rows.length;
+      const int later = query + 16 * m + 8 * r + 1,
+                end = causal && later < rows.length ? later : rows.length;
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
@@ -130,17 +138,22 @@ class KeptKeys {
   static constexpr int kHalf = kKeys / 2;
 
   // Covers the queries from position `query` and the keys from position `key` on.
-  __device__ KeptKeys(const AttentionShape& shape, const SequenceRows& rows, int head, int query, int key) {
-    const KeyRun run = FindKeyRun(shape, rows.begin + key, rows.length - key < kKeys ? rows.length - key : kKeys);
+  __device__ KeptKeys(const AttentionShape& shape, const SequenceRows& rows, int head, int query,
+                      int key) {
+    const KeyRun run =
+        FindKeyRun(shape, rows.begin + key, rows.length - key < kKeys ? rows.length - key : kKeys);
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      const int wanted = query + 16 * m + Lane() % 16, position = wanted < rows.length ? wanted : rows.length - 1;
-      const uint32_t drawn = KeptBits<kHalf>(shape, rows.begin + position, head, run, Lane() / 16 * kHalf);
+      const int wanted = query + 16 * m + Lane() % 16,
+                position = wanted < rows.length ? wanted : rows.length - 1;
+      const uint32_t drawn =
+          KeptBits<kHalf>(shape, rows.begin + position, head, run, Lane() / 16 * kHalf);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          bits_[m][r][half] = __shfl_sync(kAllLanes, drawn, LaneRow() + 8 * r + 16 * half) >> LaneColumn();
+          bits_[m][r][half] =
+              __shfl_sync(kAllLanes, drawn, LaneRow() + 8 * r + 16 * half) >> LaneColumn();
         }
       }
     }
@@ -158,8 +171,10 @@ class KeptKeys {
 // block's rows from `row` on. Uses those rows of the tile as a buffer.
 // REQUIRES: no other warp reads those rows of the tile.
 template <int kDepth, int kTiles>
-__device__ inline void StoreRows(const TileSums<kTiles, kDepth>& sums, const float (&factors)[kTiles][2], BFloat16* tile, int row,
-                                 const TokenRows<BFloat16>& to, const SequenceRows& rows, int head, int depth) {
+__device__ inline void StoreRows(const TileSums<kTiles, kDepth>& sums,
+                                 const float (&factors)[kTiles][2], BFloat16* tile, int row,
+                                 const TokenRows<BFloat16>& to, const SequenceRows& rows, int head,
+                                 int depth) {
   __syncwarp();
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) {
@@ -167,8 +182,10 @@ __device__ inline void StoreRows(const TileSums<kTiles, kDepth>& sums, const flo
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
       for (int n = 0; n < kDepth / 8; ++n) {
-        BFloat16* pair = tile + Swizzle<kDepth>::At(row + 16 * m + 8 * r + LaneRow(), n) + LaneColumn();
-        *reinterpret_cast<uint32_t*>(pair) = PackBf16(factors[m][r] * sums[m][n][2 * r], factors[m][r] * sums[m][n][2 * r + 1]);
+        BFloat16* pair =
+            tile + Swizzle<kDepth>::At(row + 16 * m + 8 * r + LaneRow(), n) + LaneColumn();
+        *reinterpret_cast<uint32_t*>(pair) =
+            PackBf16(factors[m][r] * sums[m][n][2 * r], factors[m][r] * sums[m][n][2 * r + 1]);
       }
     }
   }
@@ -179,7 +196,8 @@ __device__ inline void StoreRows(const TileSums<kTiles, kDepth>& sums, const flo
   for (int i = Lane(); i < 16 * kTiles * kChunks; i += kWarp) {
     const int tile_row = row + i / kChunks, chunk = i % kChunks, position = rows.first + tile_row;
     if (position < rows.length && chunk * 8 < depth) {
-      const auto* from = reinterpret_cast<const uint4*>(tile + Swizzle<kDepth>::At(tile_row, chunk));
+      const auto* from =
+          reinterpret_cast<const uint4*>(tile + Swizzle<kDepth>::At(tile_row, chunk));
       *reinterpret_cast<uint4*>(head_rows + position * to.stride + chunk * 8) = *from;
     }
   }
@@ -189,11 +207,16 @@ __device__ inline void StoreRows(const TileSums<kTiles, kDepth>& sums, const flo
 template <class Body>
 void WithPaddedDepth(int64_t depth, const Body& body) {
   switch (PaddedDepth(depth)) {
-    case 16: return body(std::integral_constant<int, 16>{});
-    case 32: return body(std::integral_constant<int, 32>{});
-    case 64: return body(std::integral_constant<int, 64>{});
-    case 96: return body(std::integral_constant<int, 96>{});
-    default: return body(std::integral_constant<int, 128>{});
+    case 16:
+      return body(std::integral_constant<int, 16>{});
+    case 32:
+      return body(std::integral_constant<int, 32>{});
+    case 64:
+      return body(std::integral_constant<int, 64>{});
+    case 96:
+      return body(std::integral_constant<int, 96>{});
+    default:
+      return body(std::integral_constant<int, 128>{});
   }
 }
 

@@ -15,9 +15,11 @@ template <class... Parts>
 absl::Status CudaStatus(cudaError_t error, const Parts&... what) {
   if (error == cudaSuccess) return absl::OkStatus();
   cudaGetLastError();
-  const absl::StatusCode code =
-      error == cudaErrorMemoryAllocation ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal;
-  return absl::Status(code, absl::StrCat(what..., ": ", cudaGetErrorName(error), ", ", cudaGetErrorString(error)));
+  const absl::StatusCode code = error == cudaErrorMemoryAllocation
+                                    ? absl::StatusCode::kResourceExhausted
+                                    : absl::StatusCode::kInternal;
+  return absl::Status(
+      code, absl::StrCat(what..., ": ", cudaGetErrorName(error), ", ", cudaGetErrorString(error)));
 }
 
 }  // namespace tandem::cuda

@@ -2,9 +2,8 @@
 // order, shared memory, checks.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
+#include <cuda_runtime.h>
 
 #include "kernels/memory/storage.h"
 
@@ -27,7 +26,8 @@ struct alignas(sizeof(T) * kCount) Pack {
     if constexpr (sizeof(T) == 2 && kCount % 2 == 0) {
       // Stores 32-bit words, because nvcc makes one store per two-byte element.
       Pack<uint32_t, kCount / 2> words;
-      for (int i = 0; i < kCount / 2; ++i) words.values[i] = values[2 * i].bits | static_cast<uint32_t>(values[2 * i + 1].bits) << 16;
+      for (int i = 0; i < kCount / 2; ++i)
+        words.values[i] = values[2 * i].bits | static_cast<uint32_t>(values[2 * i + 1].bits) << 16;
       words.Put(reinterpret_cast<uint32_t*>(to));
     } else {
       CheckAlignment(to);
@@ -39,7 +39,8 @@ struct alignas(sizeof(T) * kCount) Pack {
   // A device checks alignment itself.
   __device__ static void CheckAlignment([[maybe_unused]] const T* place) {
 #ifndef __CUDACC__
-    if (reinterpret_cast<uintptr_t>(place) % sizeof(Pack) != 0) emulator::Stop("a pack is not aligned");
+    if (reinterpret_cast<uintptr_t>(place) % sizeof(Pack) != 0)
+      emulator::Stop("a pack is not aligned");
 #endif
   }
 };
@@ -73,7 +74,8 @@ __device__ inline void DeviceCheck(bool condition) {
 // Returns to every lane the sum (the maximum) over all lanes, by a tree of fixed shape.
 template <class T>
 __device__ inline T WarpSum(T value) {
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    value += __shfl_xor_sync(kAllLanes, value, distance);
   return value;
 }
 template <class T>

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "kernels/base/random.h"
-#include "kernels/memory/stream.h"
-#include "kernels/cuda/plan/dropout_plan.h"
 #include "kernels/cuda/device/elements.cuh"
+#include "kernels/cuda/plan/dropout_plan.h"
+#include "kernels/memory/stream.h"
 
 namespace tandem::kernels::cuda {
 
@@ -16,12 +16,16 @@ struct DropoutStream {
   float scale;
 };
 
-inline DropoutStream DropoutStreamOf(RandomKey key, uint64_t step, float probability, Stream& stream) {
+inline DropoutStream DropoutStreamOf(RandomKey key, uint64_t step, float probability,
+                                     Stream& stream) {
   const uint32_t threshold = DropThreshold(probability);
-  return {FoldKey(key), stream.StepOnDevice(step), threshold, static_cast<float>(KeepScale(threshold))};
+  return {FoldKey(key), stream.StepOnDevice(step), threshold,
+          static_cast<float>(KeepScale(threshold))};
 }
 
-__device__ inline float KeepOrZero(bool kept, float x, float scale) { return kept ? x * scale : 0.0f; }
+__device__ inline float KeepOrZero(bool kept, float x, float scale) {
+  return kept ? x * scale : 0.0f;
+}
 
 // Bit e is set if dropout keeps element e of the block.
 __device__ inline uint32_t KeptBits(const DropoutStream& random, uint64_t block) {

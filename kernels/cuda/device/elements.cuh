@@ -50,7 +50,8 @@ __device__ inline void WriteElements(T* to, int64_t left, const Compute<T> (&x)[
         Pack<uint32_t, kStep / 2> pack;
         TANDEM_UNROLL
         for (int e = 0; e < kStep; e += 2) {
-          pack.values[e / 2] = (RoundedBits(x[first + e]) >> 16) | (RoundedBits(x[first + e + 1]) & 0xffff0000u);
+          pack.values[e / 2] =
+              (RoundedBits(x[first + e]) >> 16) | (RoundedBits(x[first + e + 1]) & 0xffff0000u);
         }
         pack.Put(reinterpret_cast<uint32_t*>(to + first));
       } else {
@@ -71,7 +72,8 @@ __device__ inline void WriteElements(T* to, int64_t left, const Compute<T> (&x)[
 // sum[e] += row(j)[e] for j = first, first + step, ... below `end`, in this order. Reads several
 // rows before it adds them.
 template <bool kPacks, int kWidth, class Row>
-__device__ inline void AddRows(int64_t first, int64_t end, int64_t step, int64_t left, const Row& row, float (&sum)[kWidth]) {
+__device__ inline void AddRows(int64_t first, int64_t end, int64_t step, int64_t left,
+                               const Row& row, float (&sum)[kWidth]) {
   constexpr int kTogether = 32 / kWidth;
   int64_t j = first;
   for (; j + (kTogether - 1) * step < end; j += kTogether * step) {

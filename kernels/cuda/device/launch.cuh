@@ -5,16 +5,15 @@
 #pragma once
 
 #include <cuda_runtime.h>
-
 #include <map>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/array_view.h"
+#include "kernels/cuda/device/device_guard.h"
 #include "kernels/memory/buffer.h"
 #include "kernels/memory/storage.h"
 #include "kernels/memory/stream.h"
-#include "kernels/cuda/device/device_guard.h"
 
 namespace tandem::kernels::cuda {
 
@@ -42,7 +41,8 @@ inline cudaError_t AllowSharedMemory(const void* kernel, int device, size_t num_
   absl::MutexLock lock(mutex);
   size_t& most = (*allowed)[{kernel, device}];
   if (num_bytes <= most) return cudaSuccess;
-  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(num_bytes));
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(num_bytes));
   if (error == cudaSuccess) most = num_bytes;
   return error;
 }
@@ -50,12 +50,15 @@ inline cudaError_t AllowSharedMemory(const void* kernel, int device, size_t num_
 // Runs kernel(arguments...) over the grid. Does nothing for an empty grid or after the stream has
 // failed.
 template <class... Parameters, class... Arguments>
-void Launch(Stream& stream, const Operation& operation, const Grid& grid, void (*kernel)(Parameters...), Arguments... arguments) {
-  if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0 || !stream.status().ok()) return;
+void Launch(Stream& stream, const Operation& operation, const Grid& grid,
+            void (*kernel)(Parameters...), Arguments... arguments) {
+  if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0 || !stream.status().ok())
+    return;
   const tandem::cuda::DeviceGuard guard(stream.device().index);
   constexpr size_t kSharedWithoutAsking = 48 << 10;
   if (grid.shared_bytes > kSharedWithoutAsking) {
-    const cudaError_t error = AllowSharedMemory(reinterpret_cast<const void*>(kernel), stream.device().index, grid.shared_bytes);
+    const cudaError_t error = AllowSharedMemory(reinterpret_cast<const void*>(kernel),
+                                                stream.device().index, grid.shared_bytes);
     if (error != cudaSuccess) return Report(stream, operation, error);
   }
   cudaLaunchConfig_t config = {};
@@ -63,12 +66,15 @@ void Launch(Stream& stream, const Operation& operation, const Grid& grid, void (
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.queue());
-  Report(stream, operation, cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
+  Report(stream, operation,
+         cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
 }
 
 // Memory for kernels of this stream, until the returned owner is gone. Then later kernels of the
 // stream may get it.
-inline std::shared_ptr<Buffer> DeviceScratch(Stream& stream, size_t num_bytes) { return Buffer::Allocate(num_bytes, stream.device()); }
+inline std::shared_ptr<Buffer> DeviceScratch(Stream& stream, size_t num_bytes) {
+  return Buffer::Allocate(num_bytes, stream.device());
+}
 
 // Calls body(T{}) with the storage type of a view: float or BFloat16. The reference type f64 runs
 // on the CPU only.

@@ -66,7 +66,8 @@ inline constexpr int kMapThreads = 256;
 constexpr int MapPacks(int width) { return width > 1 ? 2 : 8; }
 
 template <class F, int kInputs, int kWidth, size_t... kInput>
-__device__ inline auto ApplyAt([[maybe_unused]] int e, const F& f, [[maybe_unused]] const float (&x)[kInputs][kWidth],
+__device__ inline auto ApplyAt([[maybe_unused]] int e, const F& f,
+                               [[maybe_unused]] const float (&x)[kInputs][kWidth],
                                std::index_sequence<kInput...>) {
   return f(x[kInput][e]...);
 }
@@ -74,7 +75,8 @@ __device__ inline auto ApplyAt([[maybe_unused]] int e, const F& f, [[maybe_unuse
 // Computes the packs that begin at first, first + kMapThreads * kWidth, ... With kPacks, all packs
 // end before `count`.
 template <bool kPacks, int kWidth, class O, class F, class... Inputs>
-__device__ inline void MapElements(int64_t first, int64_t count, O* out, const F& f, const Inputs&... inputs) {
+__device__ inline void MapElements(int64_t first, int64_t count, O* out, const F& f,
+                                   const Inputs&... inputs) {
   constexpr int kParts = MapPacks(kWidth), kInputs = sizeof...(Inputs);
   [[maybe_unused]] int64_t places[kParts][std::max(kInputs, 1)];
   [[maybe_unused]] float x[kParts][std::max(kInputs, 1)][kWidth];
@@ -97,7 +99,8 @@ __device__ inline void MapElements(int64_t first, int64_t count, O* out, const F
     if (!kPacks && i >= count) return;
     Compute<O> value[kWidth];
     TANDEM_UNROLL
-    for (int e = 0; e < kWidth; ++e) value[e] = ApplyAt(e, f, x[p], std::make_index_sequence<kInputs>());
+    for (int e = 0; e < kWidth; ++e)
+      value[e] = ApplyAt(e, f, x[p], std::make_index_sequence<kInputs>());
     WriteElements<kPacks>(out + i, count - i, value);
   }
 }
@@ -106,16 +109,18 @@ template <int kWidth, class O, class F, class... Inputs>
 __global__ void MapKernel(int64_t count, O* out, F f, Inputs... inputs) {
   constexpr int kParts = MapPacks(kWidth);
   const int64_t first = (int64_t{blockIdx.x} * kParts * kMapThreads + threadIdx.x) * kWidth;
-  if (first + ((kParts - 1) * kMapThreads + 1) * kWidth <= count) MapElements<true, kWidth>(first, count, out, f, inputs...);
-  else MapElements<false, kWidth>(first, count, out, f, inputs...);
+  if (first + ((kParts - 1) * kMapThreads + 1) * kWidth <= count)
+    MapElements<true, kWidth>(first, count, out, f, inputs...);
+  else
+    MapElements<false, kWidth>(first, count, out, f, inputs...);
 }
 
 template <int kWidth, class O, class F, class... Inputs>
 void LaunchMap(const Operation& operation, Stream& stream, const F& f, const Inputs&... inputs) {
   const int64_t count = operation.array.num_elements();
   const int64_t blocks = CeilDiv(count, int64_t{kMapThreads} * MapPacks(kWidth) * kWidth);
-  Launch(stream, operation, Grid{static_cast<unsigned>(blocks), kMapThreads}, MapKernel<kWidth, O, F, Inputs...>, count,
-         operation.array.as<O>(), f, inputs...);
+  Launch(stream, operation, Grid{static_cast<unsigned>(blocks), kMapThreads},
+         MapKernel<kWidth, O, F, Inputs...>, count, operation.array.as<O>(), f, inputs...);
 }
 
 // operation.array[i] = f(inputs[i]...), with elements of type O.

@@ -38,7 +38,8 @@ struct Team {
     if constexpr (kLanes == 0) {
       return BlockSum(value, room);
     } else {
-      for (int distance = kLanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
+      for (int distance = kLanes / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(kAllLanes, value, distance);
       return value;
     }
   }
@@ -76,7 +77,8 @@ __device__ inline void ForEachPack(const RowPart& part, const Body& body) {
     const int64_t column = part.first + p * part.step;
     if (column < part.columns) body(column, p);
   }
-  for (int64_t column = part.first + kPacks * part.step; column < part.columns; column += part.step) body(column, kPacks);
+  for (int64_t column = part.first + kPacks * part.step; column < part.columns; column += part.step)
+    body(column, kPacks);
 }
 
 // A thread's part of a row. The first PacksHeld() packs lie in registers. Further packs lie in the
@@ -87,8 +89,13 @@ class HeldRow {
  public:
   static constexpr int kPacks = PacksHeld(kPack);
 
-  __device__ HeldRow(const T* row, const RowPart& part, bool aligned, T* room = nullptr, int64_t room_columns = 0)
-      : row_(row), aligned_(aligned), room_(room), room_begin_(kPacks * part.step), room_end_(room_begin_ + room_columns) {
+  __device__ HeldRow(const T* row, const RowPart& part, bool aligned, T* room = nullptr,
+                     int64_t room_columns = 0)
+      : row_(row),
+        aligned_(aligned),
+        room_(room),
+        room_begin_(kPacks * part.step),
+        room_end_(room_begin_ + room_columns) {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const int64_t column = part.first + p * part.step;

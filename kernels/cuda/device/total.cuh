@@ -41,6 +41,7 @@ __device__ inline double BlockTotal(const float* x, int64_t count, bool packs, d
 }
 
 // The sum of the blocks' sums, on the host. Waits for the stream. NaN if the stream has failed.
-double SumOfPartials(const double* partials, int64_t count, const Operation& operation, Stream& stream);
+double SumOfPartials(const double* partials, int64_t count, const Operation& operation,
+                     Stream& stream);
 
 }  // namespace tandem::kernels::cuda

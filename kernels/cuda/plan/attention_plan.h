@@ -16,7 +16,9 @@ void AttentionBackward(const AttentionBackwardArgs& args, bool tall, Stream& str
 // Every sequence is split into blocks of `rows` tokens. Block i of sequence b has slot
 // FirstSlot(offsets[b], b) + i of the grid. A sequence's blocks always fit before the next
 // sequence's first slot. Blocks of unused slots end at once.
-constexpr int64_t FirstSlot(int64_t offset, int64_t sequence, int rows) { return offset / rows + sequence; }
+constexpr int64_t FirstSlot(int64_t offset, int64_t sequence, int rows) {
+  return offset / rows + sequence;
+}
 constexpr int64_t NumSlots(int64_t num_tokens, int64_t num_sequences, int rows) {
   return FirstSlot(num_tokens, num_sequences, rows);
 }
@@ -61,13 +63,16 @@ struct Swizzle {
   // Chunks that are permuted together.
   static constexpr int kGroup = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
 
-  static constexpr int At(int row, int chunk) { return row * kDepth + (chunk ^ (row / (8 / kGroup) % kGroup)) * 8; }
+  static constexpr int At(int row, int chunk) {
+    return row * kDepth + (chunk ^ (row / (8 / kGroup) % kGroup)) * 8;
+  }
   // Equals At(row + rows, chunk + chunks). Separates the thread's part (row, chunk) from the
   // constants (rows, a multiple of 8; chunks, an even number) as far as possible.
   // REQUIRES: chunk is 0 or 1.
   static constexpr int Beyond(int row, int chunk, int rows, int chunks) {
     const int placed = chunk ^ (row / (8 / kGroup) % kGroup);
-    return row * kDepth + ((chunks % kGroup) ^ placed) * 8 + (rows * kDepth + chunks / kGroup * kGroup * 8);
+    return row * kDepth + ((chunks % kGroup) ^ placed) * 8 +
+           (rows * kDepth + chunks / kGroup * kGroup * 8);
   }
 };
 

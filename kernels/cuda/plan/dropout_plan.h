@@ -16,7 +16,8 @@ constexpr int64_t MaskRowBytes(int64_t columns) { return (columns + 63) / 64 * 8
 // block, unless blocks divide rows. With a mask, the mask's last word is drawn to its end, as on a
 // CPU.
 constexpr int64_t DropoutBlocksPerRow(int64_t columns, bool has_mask) {
-  const int64_t whole = has_mask ? MaskRowBytes(columns) : (columns + kBlockElements - 1) / kBlockElements;
+  const int64_t whole =
+      has_mask ? MaskRowBytes(columns) : (columns + kBlockElements - 1) / kBlockElements;
   return columns % kBlockElements == 0 ? whole : whole + 1;
 }
 

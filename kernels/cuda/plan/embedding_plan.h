@@ -16,8 +16,12 @@ inline constexpr int kPieceRows = 32;
 // of kPieceRows places are enough. Reason: consider the pieces that start in one window and belong
 // to segments of several pieces. At most one of them is its segment's first, and at most one is
 // not.
-constexpr int64_t PartialSlot(int64_t head, bool first) { return head / kPieceRows * 2 + (first ? 1 : 0); }
-constexpr int64_t NumPartialSlots(int64_t count) { return (count + kPieceRows - 1) / kPieceRows * 2; }
+constexpr int64_t PartialSlot(int64_t head, bool first) {
+  return head / kPieceRows * 2 + (first ? 1 : 0);
+}
+constexpr int64_t NumPartialSlots(int64_t count) {
+  return (count + kPieceRows - 1) / kPieceRows * 2;
+}
 
 // The widest word, in bytes, that can copy rows of `row_bytes` between two addresses.
 constexpr size_t RowWordBytes(size_t row_bytes, uintptr_t to, uintptr_t from) {

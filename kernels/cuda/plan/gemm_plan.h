@@ -46,8 +46,8 @@ inline int AlignmentOf(const void* data) {
 // that the library supports, and must be aligned for vectors. The library has refused this epilogue
 // for products of single rows or columns.
 inline bool TakesBias(const GemmArgs& args) {
-  return !args.bias.empty() && args.bias.dtype == args.c.dtype && AlignmentOf(args.bias.data) == 16 && args.b.shape[0] > 1 &&
-         args.b.shape[1] > 1;
+  return !args.bias.empty() && args.bias.dtype == args.c.dtype &&
+         AlignmentOf(args.bias.data) == 16 && args.b.shape[0] > 1 && args.b.shape[1] > 1;
 }
 
 inline ColumnMajor AsColumnMajor(const ArrayView& x) {
@@ -71,8 +71,8 @@ inline GemmPlan PlanGemm(const GemmArgs& args) {
 // TakesBias.
 inline bool TakesActivation(const GemmArgs& args, Activation activation) {
   const bool whole_vectors = args.c.shape[1] % 8 == 0 && AlignmentOf(args.c.data) == 16;
-  return activation == Activation::GELU_TANH && args.c.dtype == DType::BF16 && whole_vectors && args.b.shape[0] > 1 &&
-         args.b.shape[1] > 1 && (args.bias.empty() || TakesBias(args));
+  return activation == Activation::GELU_TANH && args.c.dtype == DType::BF16 && whole_vectors &&
+         args.b.shape[0] > 1 && args.b.shape[1] > 1 && (args.bias.empty() || TakesBias(args));
 }
 
 // REQUIRES: TakesActivation.

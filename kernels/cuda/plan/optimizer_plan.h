@@ -26,8 +26,10 @@ constexpr int RunOfBlock(const uint32_t* first_block, int num_runs, uint32_t blo
   int low = 0, high = num_runs;
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    if (first_block[middle] <= block) low = middle;
-    else high = middle;
+    if (first_block[middle] <= block)
+      low = middle;
+    else
+      high = middle;
   }
   return low;
 }
@@ -35,8 +37,8 @@ constexpr int RunOfBlock(const uint32_t* first_block, int num_runs, uint32_t blo
 // Calls launch(batch, num_blocks) for batches of the runs, in order, with `chunk` elements per
 // block. Skips empty runs.
 template <class Launch>
-void ForEachBatch(const std::vector<OptimizerRun>& runs, int64_t chunk, bool (*takes_packs)(const OptimizerRun&),
-                  const Launch& launch) {
+void ForEachBatch(const std::vector<OptimizerRun>& runs, int64_t chunk,
+                  bool (*takes_packs)(const OptimizerRun&), const Launch& launch) {
   constexpr int64_t kMostBlocks = 0x7fffffff;
   RunBatch batch;
   int64_t num_blocks = 0;

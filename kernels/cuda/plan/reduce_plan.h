@@ -19,7 +19,9 @@ constexpr int ColumnThreads(int64_t packs) {
 }
 
 // Threads that share a row's sum: a part of a warp, or the whole block for a long row.
-constexpr int RowThreads(int64_t packs) { return packs > 512 ? kReduceThreads : ColumnThreads(packs); }
+constexpr int RowThreads(int64_t packs) {
+  return packs > 512 ? kReduceThreads : ColumnThreads(packs);
+}
 
 // Rows that one block sums. The first pass has many blocks; later passes, over the first pass's
 // sums, have few.

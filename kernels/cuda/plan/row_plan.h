@@ -29,7 +29,8 @@ constexpr RowPlan PlanRows(int64_t columns, int widest_pack, int max_threads) {
   constexpr int kFewLanes = 8, kLanes = 32;
   const int pack = columns % widest_pack == 0 ? widest_pack : 1;
   const int64_t held = int64_t{pack} * PacksHeld(pack);
-  if (columns <= kFewLanes * held) return {pack, kFewLanes, kTeamsThreads, kTeamsThreads / kFewLanes};
+  if (columns <= kFewLanes * held)
+    return {pack, kFewLanes, kTeamsThreads, kTeamsThreads / kFewLanes};
   if (columns <= kLanes * held) return {pack, kLanes, kTeamsThreads, kTeamsThreads / kLanes};
   const int64_t warps = ((columns + held - 1) / held + kLanes - 1) / kLanes;
   return {pack, 0, static_cast<int>(std::min<int64_t>(warps * kLanes, max_threads)), 1};
@@ -37,7 +38,8 @@ constexpr RowPlan PlanRows(int64_t columns, int widest_pack, int max_threads) {
 
 // The blocks of a grid that goes through all rows, in several rounds if needed.
 constexpr int64_t RowBlocks(const RowPlan& plan, int64_t rows) {
-  return std::min<int64_t>((rows + plan.rows_per_block - 1) / plan.rows_per_block, int64_t{1} << 30);
+  return std::min<int64_t>((rows + plan.rows_per_block - 1) / plan.rows_per_block,
+                           int64_t{1} << 30);
 }
 
 // The split of sums over rows: each block goes through neighbouring rows and leaves one partial sum
@@ -50,7 +52,8 @@ struct PartialPlan {
 // rows suffice. More blocks would only write more partial sums.
 constexpr PartialPlan PlanPartials(const RowPlan& plan, int64_t rows) {
   const int64_t most = 132 * 512 / plan.threads;
-  const int64_t rounds = std::max<int64_t>(1, ((rows + most - 1) / most + plan.rows_per_block - 1) / plan.rows_per_block);
+  const int64_t rounds = std::max<int64_t>(
+      1, ((rows + most - 1) / most + plan.rows_per_block - 1) / plan.rows_per_block);
   const int64_t rows_per_block = rounds * plan.rows_per_block;
   return {rows_per_block, (rows + rows_per_block - 1) / rows_per_block};
 }

@@ -8,7 +8,8 @@ using AddToTest = DeviceTest;
 template <class T>
 Array<T> Numbers(int64_t count, uint64_t factor) {
   Array<T> a(Shape{count});
-  for (int64_t i = 0; i < count; ++i) a[i] = static_cast<T>(static_cast<uint64_t>(i + 1) * factor % 1009);
+  for (int64_t i = 0; i < count; ++i)
+    a[i] = static_cast<T>(static_cast<uint64_t>(i + 1) * factor % 1009);
   return a;
 }
 
@@ -17,12 +18,15 @@ template <class T>
 void ExpectSums(Stream& stream) {
   for (const int64_t count : {0, 1, 3, 16, 17, 1003, 300001}) {
     for (const auto& [shift, other_shift] : {std::pair<int64_t, int64_t>(0, 0), {1, 1}, {0, 3}}) {
-      SCOPED_TRACE(testing::Message() << count << " x " << sizeof(T) << " bytes, " << shift << " and " << other_shift << " behind");
+      SCOPED_TRACE(testing::Message() << count << " x " << sizeof(T) << " bytes, " << shift
+                                      << " and " << other_shift << " behind");
       Array<T> wanted = Numbers<T>(count, 7);
       const Array<T> x = Numbers<T>(count, 0xfffffffff7u);
       const Placed<T> sum(wanted, shift, stream), other(x, other_shift, stream);
       const ArrayView to = sum, from = other;
-      ASSERT_TRUE(tandem::cuda::AddTo(to.dtype, to.data, from.data, count, kCudaDevice.index, stream.queue()).ok());
+      ASSERT_TRUE(tandem::cuda::AddTo(to.dtype, to.data, from.data, count, kCudaDevice.index,
+                                      stream.queue())
+                      .ok());
       for (int64_t i = 0; i < count; ++i) wanted[i] = static_cast<T>(wanted[i] + x[i]);
       EXPECT_TRUE(SameBits(sum.Get(), wanted));
       EXPECT_TRUE(SameBits(other.Get(), x));

@@ -1,7 +1,6 @@
 #include "kernels/cuda/plan/attention_plan.h"
 
 #include <gtest/gtest.h>
-
 #include <set>
 #include <vector>
 
@@ -28,9 +27,16 @@ int64_t Search(const std::vector<int64_t>& offsets, int64_t slot, int rows, int*
   return search.low;
 }
 
-const std::vector<std::vector<int64_t>> kLengths = {
-    {1}, {0}, {64}, {65}, {0, 0, 0}, {0, 3, 0, 17, 1, 0, 64, 65, 130, 0}, {63, 64, 1, 128, 127}, std::vector<int64_t>(33, 1),
-    std::vector<int64_t>(1025, 7), {5000, 1, 5000}};
+const std::vector<std::vector<int64_t>> kLengths = {{1},
+                                                    {0},
+                                                    {64},
+                                                    {65},
+                                                    {0, 0, 0},
+                                                    {0, 3, 0, 17, 1, 0, 64, 65, 130, 0},
+                                                    {63, 64, 1, 128, 127},
+                                                    std::vector<int64_t>(33, 1),
+                                                    std::vector<int64_t>(1025, 7),
+                                                    {5000, 1, 5000}};
 
 TEST(AttentionPlanTest, EveryTokenHasOneBlockAndEverySlotAtMostOne) {
   for (const auto& lengths : kLengths) {
@@ -42,12 +48,15 @@ TEST(AttentionPlanTest, EveryTokenHasOneBlockAndEverySlotAtMostOne) {
         int steps = 0;
         const int64_t b = Search(offsets, slot, rows, &steps);
         ASSERT_LE(steps, 3);
-        const int64_t begin = offsets[static_cast<size_t>(b)], end = offsets[static_cast<size_t>(b) + 1];
+        const int64_t begin = offsets[static_cast<size_t>(b)],
+                      end = offsets[static_cast<size_t>(b) + 1];
         const int64_t block = slot - FirstSlot(begin, b, rows);
         ASSERT_GE(block, 0);
-        for (int64_t t = begin + block * rows; t < end && t < begin + (block + 1) * rows; ++t) ++seen[static_cast<size_t>(t)];
+        for (int64_t t = begin + block * rows; t < end && t < begin + (block + 1) * rows; ++t)
+          ++seen[static_cast<size_t>(t)];
       }
-      EXPECT_EQ(seen, std::vector<int>(seen.size(), 1)) << rows << " rows, " << num_sequences << " sequences";
+      EXPECT_EQ(seen, std::vector<int>(seen.size(), 1))
+          << rows << " rows, " << num_sequences << " sequences";
     }
   }
 }
@@ -84,7 +93,9 @@ void ExpectOneToOneWithoutBankConflicts() {
       EXPECT_EQ(Place::At(row, chunk) % 8, 0);
       EXPECT_EQ(Place::At(row, chunk) / kDepth, row);
       places.insert(Place::At(row, chunk));
-      EXPECT_EQ(Place::Beyond(row % 16, chunk % 2, row / 16 * 16, chunk / 2 * 2), Place::At(row, chunk)) << row << ", " << chunk;
+      EXPECT_EQ(Place::Beyond(row % 16, chunk % 2, row / 16 * 16, chunk / 2 * 2),
+                Place::At(row, chunk))
+          << row << ", " << chunk;
     }
   }
   EXPECT_EQ(places.size(), static_cast<size_t>(64 * kDepth / 8));

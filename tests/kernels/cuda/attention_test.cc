@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/kernels/cuda/device_arrays.h"
-#include "kernels/cuda/plan/attention_plan.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/plan/attention_plan.h"
+#include "tests/kernels/cuda/device_arrays.h"
 
 namespace tandem::kernels {
 namespace {
@@ -24,9 +24,11 @@ struct Setting {
 };
 
 std::ostream& operator<<(std::ostream& out, const Setting& s) {
-  out << "depth " << s.depth << ", " << s.heads << " heads, causal " << s.causal << ", dropout " << s.dropout << ", lengths";
+  out << "depth " << s.depth << ", " << s.heads << " heads, causal " << s.causal << ", dropout "
+      << s.dropout << ", lengths";
   for (int64_t length : s.lengths) out << " " << length;
-  return out << (s.scattered ? ", scattered" : "") << ", " << s.apart << " apart, shift " << s.shift << (s.tall ? ", tall" : "");
+  return out << (s.scattered ? ", scattered" : "") << ", " << s.apart << " apart, shift " << s.shift
+             << (s.tall ? ", tall" : "");
 }
 
 const std::vector<int64_t> kLengths = {0, 1, 3, 17, 64, 65, 130};
@@ -39,12 +41,16 @@ struct Reference {
   Array<double> qkv, grad_output, output, log_sum_exp, grad_qkv;
 
   explicit Reference(const Setting& setting)
-      : s(setting), stride(3 * s.heads * s.depth + s.apart), offsets({static_cast<int64_t>(s.lengths.size()) + 1}) {
+      : s(setting),
+        stride(3 * s.heads * s.depth + s.apart),
+        offsets({static_cast<int64_t>(s.lengths.size()) + 1}) {
     std::vector<int64_t> rows;
     for (size_t b = 0; b < s.lengths.size(); ++b) {
       for (int64_t t = 0; t < s.lengths[b]; ++t) {
-        const int64_t place = s.scattered ? (t * 7 + 3) % s.max_length : t + static_cast<int64_t>(b) % 3;
-        const int64_t sample = static_cast<int64_t>(b) + 4 + (b % 2 == 0 ? 0 : int64_t{1} << 33);  // more than 32 bits
+        const int64_t place =
+            s.scattered ? (t * 7 + 3) % s.max_length : t + static_cast<int64_t>(b) % 3;
+        const int64_t sample =
+            static_cast<int64_t>(b) + 4 + (b % 2 == 0 ? 0 : int64_t{1} << 33);  // more than 32 bits
         rows.push_back(sample * s.max_length + place);
       }
       offsets[static_cast<int64_t>(b) + 1] = num_tokens += s.lengths[b];
@@ -56,17 +62,22 @@ struct Reference {
     grad_qkv = Array<double>({num_tokens, stride});
   }
   ArrayView Part(const ArrayView& a, int64_t i) const {
-    return ArrayView(static_cast<char*>(a.data) + static_cast<size_t>(i * s.heads * s.depth) * SizeOf(a.dtype), a.dtype,
-                     {num_tokens, s.heads, s.depth}, {stride, s.depth, 1});
+    return ArrayView(
+        static_cast<char*>(a.data) + static_cast<size_t>(i * s.heads * s.depth) * SizeOf(a.dtype),
+        a.dtype, {num_tokens, s.heads, s.depth}, {stride, s.depth, 1});
   }
   AttentionArgs Common(const ArrayView& from, const ArrayView& offset, const ArrayView& row) const {
     const double scale = 1 / std::sqrt(static_cast<double>(s.depth));
-    return {Part(from, 0), Part(from, 1), Part(from, 2), offset, row, s.max_length, s.causal, scale, s.dropout, {21, 22}, 23};
+    return {Part(from, 0), Part(from, 1), Part(from, 2), offset,   row, s.max_length,
+            s.causal,      scale,         s.dropout,     {21, 22}, 23};
   }
-  void Forward(Stream& stream) { AttentionForward({Common(qkv, offsets, row_index), output, log_sum_exp}, stream); }
+  void Forward(Stream& stream) {
+    AttentionForward({Common(qkv, offsets, row_index), output, log_sum_exp}, stream);
+  }
   void Backward(Stream& stream) {
-    AttentionBackward({Common(qkv, offsets, row_index), output, log_sum_exp, grad_output, Part(grad_qkv, 0), Part(grad_qkv, 1),
-                       Part(grad_qkv, 2)}, stream);
+    AttentionBackward({Common(qkv, offsets, row_index), output, log_sum_exp, grad_output,
+                       Part(grad_qkv, 0), Part(grad_qkv, 1), Part(grad_qkv, 2)},
+                      stream);
   }
 };
 
@@ -80,7 +91,8 @@ struct DeviceRun {
     const Setting& s = r.s;
     const int64_t shift = s.shift;
     OnDevice<int64_t> offsets(r.offsets, stream), row_index(r.row_index, stream);
-    OnDevice<T> qkv(Shifted(RoundedTo<T>(r.qkv), shift), stream), grad(RoundedTo<T>(r.grad_output), stream);
+    OnDevice<T> qkv(Shifted(RoundedTo<T>(r.qkv), shift), stream),
+        grad(RoundedTo<T>(r.grad_output), stream);
     OnDevice<T> out(Poisoned<T>({r.num_tokens, s.heads, s.depth}), stream);
     OnDevice<T> grads(Shifted(Poisoned<T>({r.num_tokens, r.stride}), shift), stream);
     OnDevice<float> sums(Poisoned<float>({r.num_tokens, s.heads}), stream);
@@ -89,7 +101,8 @@ struct DeviceRun {
     };
     const AttentionArgs common = r.Common(at(qkv), offsets, row_index);
     const AttentionForwardArgs forward{common, out, sums};
-    const AttentionBackwardArgs backward{common, out, sums, grad, r.Part(at(grads), 0), r.Part(at(grads), 1), r.Part(at(grads), 2)};
+    const AttentionBackwardArgs backward{
+        common, out, sums, grad, r.Part(at(grads), 0), r.Part(at(grads), 1), r.Part(at(grads), 2)};
     if (s.tall) {
       cuda::AttentionForward(forward, true, stream);
       cuda::AttentionBackward(backward, true, stream);
@@ -146,12 +159,16 @@ class AttentionDeviceTest : public DeviceTest {
     EXPECT_LT(RelativeError(run.log_sum_exp, r.log_sum_exp), 1e-5);
     r.output = Widened(run.output);
     r.Backward(cpu());
-    const int64_t longest = setting.lengths.empty() ? 0 : *std::max_element(setting.lengths.begin(), setting.lengths.end());
+    const int64_t longest = setting.lengths.empty()
+                                ? 0
+                                : *std::max_element(setting.lengths.begin(), setting.lengths.end());
     for (int64_t part = 0; part < 3; ++part) {
       Array<double> wanted = PartOf(r, r.grad_qkv, part);
       // A lone key has probability 1: the gradients of its score are rounding errors.
-      if (part < 2 && sizeof(T) == 4 && longest <= 1) std::fill(wanted.values.begin(), wanted.values.end(), 0);
-      EXPECT_LT(RelativeError(PartOf(r, run.grad_qkv, part), wanted), kDeviceTolerance<T>) << "qkv"[part];
+      if (part < 2 && sizeof(T) == 4 && longest <= 1)
+        std::fill(wanted.values.begin(), wanted.values.end(), 0);
+      EXPECT_LT(RelativeError(PartOf(r, run.grad_qkv, part), wanted), kDeviceTolerance<T>)
+          << "qkv"[part];
     }
     ExpectGapsUntouched(r, run.grad_qkv);
   }
@@ -166,15 +183,17 @@ TEST_F(AttentionDeviceTest, Bf16OfEveryDepthMatchesF64) {
 TEST_F(AttentionDeviceTest, Bf16WithDropoutMatchesF64WithTheSameMask) {
   ExpectTheReference<BFloat16>({kLengths, 2, 32, true, 0.3f});
   ExpectTheReference<BFloat16>({{65, 130}, 1, 64, false, 0.5f});
-  ExpectTheReference<BFloat16>({{70, 33}, 2, 16, true, 0.2f, 208});         // runs begin where Philox blocks do
+  ExpectTheReference<BFloat16>(
+      {{70, 33}, 2, 16, true, 0.2f, 208});  // runs begin where Philox blocks do
   ExpectTheReference<BFloat16>({{17, 130}, 1, 16, true, 0.4f, 203, true});  // no runs
   ExpectTheReference<BFloat16>({{130}, 1, 128, true, 0.1f});
 }
 
 TEST_F(AttentionDeviceTest, TallBlocksMatchF64) {
-  for (const Setting& setting : {Setting{kLengths, 2, 64, true, 0}, Setting{kLengths, 1, 64, true, 0.3f},
-                                 Setting{{129, 70}, 1, 64, false, 0.3f}, Setting{{130}, 1, 96, false, 0},
-                                 Setting{{200}, 1, 128, true, 0}}) {
+  for (const Setting& setting :
+       {Setting{kLengths, 2, 64, true, 0}, Setting{kLengths, 1, 64, true, 0.3f},
+        Setting{{129, 70}, 1, 64, false, 0.3f}, Setting{{130}, 1, 96, false, 0},
+        Setting{{200}, 1, 128, true, 0}}) {
     Setting tall = setting;
     tall.tall = true;
     ExpectTheReference<BFloat16>(tall);
@@ -205,7 +224,8 @@ TEST_F(AttentionDeviceTest, TokensApartAndUnalignedMatchF64) {
 }
 
 TEST_F(AttentionDeviceTest, NoTokensAndEmptySequencesDoNothing) {
-  for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{}, {0}, {0, 0, 1, 0}, std::vector<int64_t>(70, 1)}) {
+  for (const std::vector<int64_t>& lengths :
+       {std::vector<int64_t>{}, {0}, {0, 0, 1, 0}, std::vector<int64_t>(70, 1)}) {
     ExpectTheReference<float>({lengths, 2, 16, true, 0.3f});
     ExpectTheReference<BFloat16>({lengths, 2, 16, false, 0.3f});
   }
@@ -214,7 +234,8 @@ TEST_F(AttentionDeviceTest, NoTokensAndEmptySequencesDoNothing) {
 template <class T>
 void ExpectSameBytes(const Array<T>& a, const Array<T>& b) {
   ASSERT_EQ(a.size(), b.size());
-  EXPECT_EQ(std::memcmp(a.values.data(), b.values.data(), static_cast<size_t>(a.size()) * sizeof(T)), 0);
+  EXPECT_EQ(
+      std::memcmp(a.values.data(), b.values.data(), static_cast<size_t>(a.size()) * sizeof(T)), 0);
 }
 
 template <class T>
@@ -241,20 +262,28 @@ void ExpectNeighboursNotToMatter(const Setting& packed_setting, size_t sequence,
   alone_setting.lengths = {packed_setting.lengths[sequence]};
   alone_setting.tall = !packed_setting.tall;
   Reference packed(packed_setting), alone(alone_setting);
-  const int64_t first = packed.offsets[static_cast<int64_t>(sequence)], width = packed.s.heads * packed.s.depth;
+  const int64_t first = packed.offsets[static_cast<int64_t>(sequence)],
+                width = packed.s.heads * packed.s.depth;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   packed.qkv = Array<double>({packed.num_tokens, packed.stride}, nan);
   packed.grad_output = Array<double>({packed.num_tokens, packed.s.heads, packed.s.depth}, nan);
   alone.qkv = RandomFor<T>({alone.num_tokens, alone.stride}, 1, 2);
   alone.grad_output = RandomFor<T>({alone.num_tokens, alone.s.heads, alone.s.depth}, 2);
-  std::copy_n(alone.qkv.values.begin(), alone.qkv.size(), packed.qkv.values.begin() + first * packed.stride);
-  std::copy_n(alone.grad_output.values.begin(), alone.grad_output.size(), packed.grad_output.values.begin() + first * width);
-  std::copy_n(packed.row_index.values.begin() + first, alone.num_tokens, alone.row_index.values.begin());
+  std::copy_n(alone.qkv.values.begin(), alone.qkv.size(),
+              packed.qkv.values.begin() + first * packed.stride);
+  std::copy_n(alone.grad_output.values.begin(), alone.grad_output.size(),
+              packed.grad_output.values.begin() + first * width);
+  std::copy_n(packed.row_index.values.begin() + first, alone.num_tokens,
+              alone.row_index.values.begin());
   const DeviceRun<T> one(alone, stream), among(packed, stream);
-  EXPECT_EQ(std::memcmp(one.output.values.data(), &among.output.values[static_cast<size_t>(first * width)],
-                        static_cast<size_t>(one.output.size()) * sizeof(T)), 0);
-  EXPECT_EQ(std::memcmp(one.grad_qkv.values.data(), &among.grad_qkv.values[static_cast<size_t>(first * packed.stride)],
-                        static_cast<size_t>(one.grad_qkv.size()) * sizeof(T)), 0);
+  EXPECT_EQ(std::memcmp(one.output.values.data(),
+                        &among.output.values[static_cast<size_t>(first * width)],
+                        static_cast<size_t>(one.output.size()) * sizeof(T)),
+            0);
+  EXPECT_EQ(std::memcmp(one.grad_qkv.values.data(),
+                        &among.grad_qkv.values[static_cast<size_t>(first * packed.stride)],
+                        static_cast<size_t>(one.grad_qkv.size()) * sizeof(T)),
+            0);
 }
 
 TEST_F(AttentionDeviceTest, SequenceDoesNotDependOnItsNeighbours) {
@@ -281,7 +310,8 @@ TEST_F(AttentionDeviceTest, LargeScoresDoNotOverflow) {
 #ifdef TANDEM_CUDA_EMULATOR
 // On a GPU the trap ends the context, and the other tests with it.
 TEST_F(AttentionDeviceTest, OffsetsThatMissTokensDie) {
-  for (const std::vector<int64_t>& offsets : {std::vector<int64_t>{0, 3, 4}, {1, 3, 5}, {0, 6, 5}, {0, -1, 5}}) {
+  for (const std::vector<int64_t>& offsets :
+       {std::vector<int64_t>{0, 3, 4}, {1, 3, 5}, {0, 6, 5}, {0, -1, 5}}) {
     Reference r({{3, 2}, 1, 16, true, 0});
     r.qkv = RandomFor<float>({r.num_tokens, r.stride}, 1);
     r.grad_output = RandomFor<float>({r.num_tokens, 1, 16}, 2);
@@ -329,7 +359,8 @@ TEST_F(AttentionDeviceTest, HeadsTooDeepForTheDeviceDie) {
   AttentionForwardArgs args;
   args.q = args.k = args.v = args.output = x;
   args.offsets = args.row_index = args.log_sum_exp = x;
-  EXPECT_DEATH(cuda::AttentionForward(args, device()), "heads of 129 elements; on CUDA they have 1 to 128");
+  EXPECT_DEATH(cuda::AttentionForward(args, device()),
+               "heads of 129 elements; on CUDA they have 1 to 128");
 }
 
 }  // namespace

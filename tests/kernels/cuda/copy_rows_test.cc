@@ -9,30 +9,35 @@ using CopyRowsTest = DeviceTest;
 // Returns columns [begin, begin + width) of a matrix.
 template <class T>
 ArrayView Columns(const ArrayView& matrix, int64_t begin, int64_t width) {
-  return ArrayView(matrix.as<T>() + begin, matrix.dtype, Shape{matrix.shape[0], width}, Shape{matrix.shape[1], 1});
+  return ArrayView(matrix.as<T>() + begin, matrix.dtype, Shape{matrix.shape[0], width},
+                   Shape{matrix.shape[1], 1});
 }
 
 template <class T>
 Array<T> Numbers(Shape shape) {
   Array<T> a(shape);
   for (int64_t i = 0; i < a.size(); ++i) {
-    if constexpr (std::is_same_v<T, BFloat16>) a[i].bits = static_cast<uint16_t>(i % 30000);
-    else a[i] = static_cast<T>(i);
+    if constexpr (std::is_same_v<T, BFloat16>)
+      a[i].bits = static_cast<uint16_t>(i % 30000);
+    else
+      a[i] = static_cast<T>(i);
   }
   return a;
 }
 
 template <class T>
-void ExpectColumnsCopied(Stream& stream, int64_t rows, int64_t from_width, int64_t from_begin, int64_t to_width, int64_t to_begin,
-                         int64_t width) {
-  SCOPED_TRACE(testing::Message() << rows << " rows of " << width << " x " << sizeof(T) << " bytes, from " << from_begin << " to "
-                                  << to_begin);
+void ExpectColumnsCopied(Stream& stream, int64_t rows, int64_t from_width, int64_t from_begin,
+                         int64_t to_width, int64_t to_begin, int64_t width) {
+  SCOPED_TRACE(testing::Message() << rows << " rows of " << width << " x " << sizeof(T)
+                                  << " bytes, from " << from_begin << " to " << to_begin);
   const Array<T> from = Numbers<T>({rows, from_width});
   Array<T> wanted = Poisoned<T>({rows, to_width});
   OnDevice<T> source(from, stream), target(wanted, stream);
-  cuda::CopyRows(Columns<T>(target.view(), to_begin, width), Columns<T>(source.view(), from_begin, width), stream);
+  cuda::CopyRows(Columns<T>(target.view(), to_begin, width),
+                 Columns<T>(source.view(), from_begin, width), stream);
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < width; ++c) wanted[r * to_width + to_begin + c] = from[r * from_width + from_begin + c];
+    for (int64_t c = 0; c < width; ++c)
+      wanted[r * to_width + to_begin + c] = from[r * from_width + from_begin + c];
   }
   ExpectSameBits(target.Get(), wanted);
 }

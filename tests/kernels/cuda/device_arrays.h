@@ -3,17 +3,16 @@
 // kernels' source thread by thread.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
+#include <gtest/gtest.h>
 #include <limits>
 #include <memory>
 #include <vector>
 
+#include "kernels/base/device.h"
 #include "kernels/memory/buffer.h"
 #include "kernels/memory/cuda_runtime_calls.h"
-#include "kernels/base/device.h"
 #include "tests/kernels/bf16_arrays.h"
 #include "tests/kernels/random_arrays.h"
 
@@ -52,7 +51,8 @@ class OnDevice {
     buffer_ = Buffer::Allocate(num_bytes() + 2 * kGuard, kCudaDevice);
     std::vector<unsigned char> image(num_bytes() + 2 * kGuard, kGuardByte);
     if (num_bytes() > 0) std::memcpy(image.data() + kGuard, host.values.data(), num_bytes());
-    EXPECT_TRUE(tandem::cuda::CopyAsync(buffer_->data(), image.data(), image.size(), stream.queue()).ok());
+    EXPECT_TRUE(
+        tandem::cuda::CopyAsync(buffer_->data(), image.data(), image.size(), stream.queue()).ok());
     EXPECT_TRUE(stream.Wait().ok()) << stream.status().ToString();
   }
 
@@ -66,11 +66,13 @@ class OnDevice {
   Array<T> Get() const {
     std::vector<unsigned char> image(num_bytes() + 2 * kGuard);
     EXPECT_TRUE(stream_.Wait().ok()) << stream_.status().ToString();
-    EXPECT_TRUE(tandem::cuda::CopyAsync(image.data(), buffer_->data(), image.size(), stream_.queue()).ok());
+    EXPECT_TRUE(
+        tandem::cuda::CopyAsync(image.data(), buffer_->data(), image.size(), stream_.queue()).ok());
     EXPECT_TRUE(stream_.Wait().ok());
     for (size_t i = 0; i < kGuard; ++i) {
       EXPECT_EQ(image[i], kGuardByte) << "written " << kGuard - i << " bytes before the array";
-      EXPECT_EQ(image[kGuard + num_bytes() + i], kGuardByte) << "written " << i << " bytes behind the array";
+      EXPECT_EQ(image[kGuard + num_bytes() + i], kGuardByte)
+          << "written " << i << " bytes behind the array";
     }
     Array<T> host(shape_);
     if (num_bytes() > 0) std::memcpy(host.values.data(), image.data() + kGuard, num_bytes());
@@ -97,8 +99,10 @@ Array<T> Poisoned(Shape shape) {
 
 template <class T>
 double AsDouble(T x) {
-  if constexpr (std::is_same_v<T, BFloat16>) return ToFloat(x);
-  else return static_cast<double>(x);
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return ToFloat(x);
+  else
+    return static_cast<double>(x);
 }
 
 // Rounds to T, element by element.
@@ -106,8 +110,10 @@ template <class T>
 Array<T> RoundedTo(const Array<double>& from) {
   Array<T> to(from.shape);
   for (int64_t i = 0; i < from.size(); ++i) {
-    if constexpr (std::is_same_v<T, BFloat16>) to[i] = ToBFloat16(static_cast<float>(from[i]));
-    else to[i] = static_cast<T>(from[i]);
+    if constexpr (std::is_same_v<T, BFloat16>)
+      to[i] = ToBFloat16(static_cast<float>(from[i]));
+    else
+      to[i] = static_cast<T>(from[i]);
   }
   return to;
 }

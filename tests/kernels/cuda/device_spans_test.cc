@@ -2,13 +2,12 @@
 // work.
 // They go to the tracer that was set when they were submitted.
 #include <gtest/gtest.h>
-
 #include <string>
 
-#include "kernels/memory/event.h"
-#include "kernels/memory/kernel_span.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "kernels/memory/event.h"
+#include "kernels/memory/kernel_span.h"
 #include "tests/kernels/cuda/device_arrays.h"
 
 namespace tandem::kernels {
@@ -26,7 +25,8 @@ const Span& Named(const std::vector<Span>& spans, const char* name) {
 }
 
 TEST_F(DeviceSpansTest, KernelsLieInsideTheirPhaseOnARowOfTheirOwn) {
-  const OnDevice<float> x(RandomArray<float>(Shape{200, 300}, 1), device()), y(Poisoned<float>(Shape{200, 300}), device());
+  const OnDevice<float> x(RandomArray<float>(Shape{200, 300}, 1), device()),
+      y(Poisoned<float>(Shape{200, 300}), device());
   const OnDevice<float> square(Poisoned<float>(Shape{200, 200}), device());
   Tracer tracer;
   const int64_t before = MonotonicNanoseconds();
@@ -42,7 +42,8 @@ TEST_F(DeviceSpansTest, KernelsLieInsideTheirPhaseOnARowOfTheirOwn) {
   Scale(y, x, 3, device());  // nobody looks any more
   const std::vector<Span> spans = tracer.Take();
   ASSERT_EQ(spans.size(), 3u);
-  const Span &phase = Named(spans, "forward"), &gemm = Named(spans, "gemm"), &scale = Named(spans, "scale");
+  const Span &phase = Named(spans, "forward"), &gemm = Named(spans, "gemm"),
+             &scale = Named(spans, "scale");
   EXPECT_EQ(gemm.flops, 2.0 * 200 * 200 * 300);
   EXPECT_EQ(scale.bytes, 2.0 * 4 * 200 * 300);
   EXPECT_LE(phase.begin_ns, gemm.begin_ns);
@@ -50,7 +51,8 @@ TEST_F(DeviceSpansTest, KernelsLieInsideTheirPhaseOnARowOfTheirOwn) {
   EXPECT_LE(gemm.end_ns, scale.begin_ns);
   EXPECT_LT(scale.begin_ns, scale.end_ns);
   EXPECT_LE(scale.end_ns, phase.end_ns);
-  constexpr int64_t kClocksDiffer = 2'000'000;  // where the host is late to see that the device is idle
+  constexpr int64_t kClocksDiffer =
+      2'000'000;  // where the host is late to see that the device is idle
   EXPECT_GE(phase.begin_ns, before - kClocksDiffer);
   EXPECT_LE(phase.end_ns, after + kClocksDiffer);
   for (const Span& span : spans) {
@@ -74,7 +76,8 @@ TEST_F(DeviceSpansTest, EachTracerGetsItsOwn) {
 
 TEST_F(DeviceSpansTest, EventsMeasureTheTimeBetweenThem) {
   const OnDevice<float> x(RandomArray<float>(Shape{1 << 16}, 1), device());
-  Event first(kCudaDevice, Event::Kind::TIMED), second(kCudaDevice, Event::Kind::TIMED), third(kCudaDevice, Event::Kind::TIMED);
+  Event first(kCudaDevice, Event::Kind::TIMED), second(kCudaDevice, Event::Kind::TIMED),
+      third(kCudaDevice, Event::Kind::TIMED);
   ASSERT_TRUE(first.Record(device().queue()).ok());
   Scale(x, x, 2, device());
   ASSERT_TRUE(second.Record(device().queue()).ok());
@@ -83,7 +86,8 @@ TEST_F(DeviceSpansTest, EventsMeasureTheTimeBetweenThem) {
   ASSERT_TRUE(device().Wait().ok());
   EXPECT_GT(first.SecondsUntil(second).value_or(-1), 0);
   EXPECT_GT(second.SecondsUntil(third).value_or(-1), first.SecondsUntil(second).value_or(1e9));
-  EXPECT_NEAR(*first.SecondsUntil(third), *first.SecondsUntil(second) + *second.SecondsUntil(third), 1e-6);
+  EXPECT_NEAR(*first.SecondsUntil(third), *first.SecondsUntil(second) + *second.SecondsUntil(third),
+              1e-6);
 }
 
 }  // namespace

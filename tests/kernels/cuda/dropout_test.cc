@@ -1,7 +1,6 @@
-#include "kernels/elementwise.h"
-
-#include "kernels/cuda/plan/dropout_plan.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/plan/dropout_plan.h"
+#include "kernels/elementwise.h"
 #include "tests/kernels/cuda/device_arrays.h"
 
 namespace tandem::kernels {
@@ -18,13 +17,16 @@ TEST(DropoutPlanTest, BlocksCoverEveryRowWhereverItStarts) {
           const uint32_t bits = cuda::ElementsInRow(8 * b - phase, columns);
           for (int e = 0; e < 8; ++e) {
             const int64_t column = 8 * b - phase + e;
-            ASSERT_EQ((bits >> e & 1) != 0, column >= 0 && column < columns) << columns << " " << phase << " " << b;
+            ASSERT_EQ((bits >> e & 1) != 0, column >= 0 && column < columns)
+                << columns << " " << phase << " " << b;
           }
           covered += __builtin_popcount(bits);
         }
         ASSERT_EQ(covered, columns);
         // The random blocks cover every bit of the mask's bytes.
-        if (has_mask) { ASSERT_GE(8 * blocks - phase, 8 * cuda::MaskRowBytes(columns)); }
+        if (has_mask) {
+          ASSERT_GE(8 * blocks - phase, 8 * cuda::MaskRowBytes(columns));
+        }
       }
     }
   }
@@ -50,24 +52,30 @@ class DropoutDeviceTest : public DeviceTest {
     Array<T> wanted = Poisoned<T>(x.shape), wanted_grad = wanted, input = x;
     Array<uint64_t> mask = Poisoned<uint64_t>({rows, words});
     const auto view = [&](T* data) { return DenseView(data + shift, {rows, columns}); };
-    DropoutArgs args{view(input.values.data()), view(wanted.values.data()), index, probability, {42, 7}, 9};
+    DropoutArgs args{
+        view(input.values.data()), view(wanted.values.data()), index, probability, {42, 7}, 9};
     args.mask = mask;
     kernels::Dropout(args, cpu());
-    kernels::DropoutBackward({view(input.values.data()), view(wanted_grad.values.data()), mask, probability}, cpu());
+    kernels::DropoutBackward(
+        {view(input.values.data()), view(wanted_grad.values.data()), mask, probability}, cpu());
 
-    OnDevice<T> device_x(x, device()), output(Poisoned<T>(x.shape), device()), grad(Poisoned<T>(x.shape), device());
+    OnDevice<T> device_x(x, device()), output(Poisoned<T>(x.shape), device()),
+        grad(Poisoned<T>(x.shape), device());
     OnDevice<int64_t> device_index(index, device());
     OnDevice<uint64_t> device_mask(Poisoned<uint64_t>({rows, words}), device());
-    DropoutArgs device_args{view(device_x.data()), view(output.data()), device_index, probability, {42, 7}, 9};
+    DropoutArgs device_args{
+        view(device_x.data()), view(output.data()), device_index, probability, {42, 7}, 9};
     if (has_mask) device_args.mask = device_mask;
     for (int run = 0; run < 2; ++run) {
       cuda::Dropout(device_args, device());
       ExpectBits(output.Get(), wanted);
       if (!has_mask) continue;
-      cuda::DropoutBackward({view(device_x.data()), view(grad.data()), device_mask, probability}, device());
+      cuda::DropoutBackward({view(device_x.data()), view(grad.data()), device_mask, probability},
+                            device());
       ExpectBits(grad.Get(), wanted_grad);
       const Array<uint64_t> found = device_mask.Get();
-      for (int64_t i = 0; i < mask.size(); ++i) ASSERT_EQ(found[i], mask[i]) << "word " << i << ", columns " << columns;
+      for (int64_t i = 0; i < mask.size(); ++i)
+        ASSERT_EQ(found[i], mask[i]) << "word " << i << ", columns " << columns;
     }
   }
 

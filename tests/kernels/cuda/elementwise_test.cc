@@ -22,11 +22,14 @@ ArrayView Shifted(const OnDevice<T>& array, int64_t count) {
 // Runs `op` on the device on arrays of types O (output), A and B, aligned and misaligned. Compares
 // with the f64 result.
 template <class O, class A, class B>
-void ExpectAsReference(Stream& device, Stream& cpu,
-                       const std::function<void(const ArrayView&, const ArrayView&, const ArrayView&, Stream&)>& op,
-                       const std::function<void(const ArrayView&, const ArrayView&, const ArrayView&, Stream&)>& reference) {
+void ExpectAsReference(
+    Stream& device, Stream& cpu,
+    const std::function<void(const ArrayView&, const ArrayView&, const ArrayView&, Stream&)>& op,
+    const std::function<void(const ArrayView&, const ArrayView&, const ArrayView&, Stream&)>&
+        reference) {
   for (int64_t n : kSizes) {
-    Array<double> a = RandomFor<A>({n}, 1, 4), b = RandomFor<B>({n}, 2, 4), wanted = RandomFor<O>({n}, 3);
+    Array<double> a = RandomFor<A>({n}, 1, 4), b = RandomFor<B>({n}, 2, 4),
+                  wanted = RandomFor<O>({n}, 3);
     OnDevice<O> output(RoundedTo<O>(wanted), device), again(RoundedTo<O>(wanted), device);
     OnDevice<A> device_a(RoundedTo<A>(a), device);
     OnDevice<B> device_b(RoundedTo<B>(b), device);
@@ -34,7 +37,10 @@ void ExpectAsReference(Stream& device, Stream& cpu,
     op(output, device_a, device_b, device);
     EXPECT_LT(RelativeError(output.Get(), wanted), kDeviceTolerance<O>) << n;
     op(again, device_a, device_b, device);
-    EXPECT_EQ(std::memcmp(output.Get().values.data(), again.Get().values.data(), static_cast<size_t>(n) * sizeof(O)), 0) << n;
+    EXPECT_EQ(std::memcmp(output.Get().values.data(), again.Get().values.data(),
+                          static_cast<size_t>(n) * sizeof(O)),
+              0)
+        << n;
     if (n == 0) continue;
     Array<double> start = RandomFor<O>({n}, 3);
     OnDevice<O> shifted(RoundedTo<O>(start), device);
@@ -46,8 +52,12 @@ void ExpectAsReference(Stream& device, Stream& cpu,
 }
 
 TEST_F(ElementwiseDeviceTest, AddMatchesTheReferenceInEveryCombinationOfTypes) {
-  const auto op = [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) { cuda::Add(o, a, b, s); };
-  const auto reference = [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) { Add(o, a, b, s); };
+  const auto op = [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) {
+    cuda::Add(o, a, b, s);
+  };
+  const auto reference = [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) {
+    Add(o, a, b, s);
+  };
   ExpectAsReference<float, float, float>(device(), cpu(), op, reference);
   ExpectAsReference<BFloat16, BFloat16, BFloat16>(device(), cpu(), op, reference);
   ExpectAsReference<float, float, BFloat16>(device(), cpu(), op, reference);
@@ -57,16 +67,34 @@ TEST_F(ElementwiseDeviceTest, AddMatchesTheReferenceInEveryCombinationOfTypes) {
 template <class T>
 void CheckArithmetic(Stream& device, Stream& cpu) {
   ExpectAsReference<T, T, T>(
-      device, cpu, [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) { cuda::Multiply(o, a, b, s); },
-      [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) { Multiply(o, a, b, s); });
+      device, cpu,
+      [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) {
+        cuda::Multiply(o, a, b, s);
+      },
+      [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) {
+        Multiply(o, a, b, s);
+      });
   ExpectAsReference<T, T, T>(
-      device, cpu, [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) { cuda::Scale(o, a, -0.75, s); },
-      [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) { Scale(o, a, -0.75, s); });
+      device, cpu,
+      [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) {
+        cuda::Scale(o, a, -0.75, s);
+      },
+      [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) {
+        Scale(o, a, -0.75, s);
+      });
   ExpectAsReference<T, T, T>(
-      device, cpu, [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) { cuda::AddScaled(o, a, 0.75, s); },
-      [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) { AddScaled(o, a, 0.75, s); });
+      device, cpu,
+      [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) {
+        cuda::AddScaled(o, a, 0.75, s);
+      },
+      [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) {
+        AddScaled(o, a, 0.75, s);
+      });
   ExpectAsReference<T, T, T>(
-      device, cpu, [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) { cuda::Copy(o, a, s); },
+      device, cpu,
+      [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) {
+        cuda::Copy(o, a, s);
+      },
       [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) { Copy(o, a, s); });
 }
 
@@ -76,7 +104,8 @@ TEST_F(ElementwiseDeviceTest, ArithmeticMatchesTheReference) {
 }
 
 TEST_F(ElementwiseDeviceTest, ActivationsMatchTheReference) {
-  for (Activation activation : {Activation::GELU, Activation::GELU_TANH, Activation::RELU, Activation::SILU}) {
+  for (Activation activation :
+       {Activation::GELU, Activation::GELU_TANH, Activation::RELU, Activation::SILU}) {
     const auto check = [&](auto zero) {
       using T = decltype(zero);
       ExpectAsReference<T, T, T>(
@@ -84,7 +113,9 @@ TEST_F(ElementwiseDeviceTest, ActivationsMatchTheReference) {
           [=](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) {
             cuda::ActivationForward(o, a, activation, s);
           },
-          [=](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) { ActivationForward(o, a, activation, s); });
+          [=](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) {
+            ActivationForward(o, a, activation, s);
+          });
       ExpectAsReference<T, T, T>(
           device(), cpu(),
           [=](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) {
@@ -104,14 +135,17 @@ void CheckSwiGlu(Stream& device, Stream& cpu) {
   for (const int64_t rows : {0, 1, 3, 65}) {
     for (const int64_t columns : {1, 3, 8, 17, 64, 65, 520}) {
       SCOPED_TRACE(testing::Message() << rows << " rows of " << columns);
-      Array<double> x = RandomFor<T>({rows, 2 * columns}, 1, 4), grad = RandomFor<T>({rows, columns}, 2);
+      Array<double> x = RandomFor<T>({rows, 2 * columns}, 1, 4),
+                    grad = RandomFor<T>({rows, columns}, 2);
       Array<double> y(grad.shape), grad_x(x.shape);
       SwiGluForward(y, x, cpu);
       SwiGluBackward(grad_x, grad, x, cpu);
       Array<T> first, first_grad;
       for (const int64_t shift : {0, 1}) {
-        const Placed<T> x_there(RoundedTo<T>(x), shift, device), grad_there(RoundedTo<T>(grad), shift, device);
-        const Placed<T> y_there(Poisoned<T>(y.shape), shift, device), grad_x_there(Poisoned<T>(x.shape), shift, device);
+        const Placed<T> x_there(RoundedTo<T>(x), shift, device),
+            grad_there(RoundedTo<T>(grad), shift, device);
+        const Placed<T> y_there(Poisoned<T>(y.shape), shift, device),
+            grad_x_there(Poisoned<T>(x.shape), shift, device);
         cuda::SwiGluForward(y_there, x_there, device);
         cuda::SwiGluBackward(grad_x_there, grad_there, x_there, device);
         const Array<T> found = y_there.Get(), found_grad = grad_x_there.Get();
@@ -134,7 +168,8 @@ TEST_F(ElementwiseDeviceTest, ActivationsOfLargeNumbersStayFinite) {
   Array<float> x({6});
   x.values = {-1e4f, -90.0f, -20.0f, 20.0f, 90.0f, 1e4f};
   Array<float> ones({6}, 1.0f);
-  for (Activation activation : {Activation::GELU, Activation::GELU_TANH, Activation::RELU, Activation::SILU}) {
+  for (Activation activation :
+       {Activation::GELU, Activation::GELU_TANH, Activation::RELU, Activation::SILU}) {
     OnDevice<float> device_x(x, device()), grad(ones, device());
     OnDevice<float> y(Poisoned<float>({6}), device()), slope(Poisoned<float>({6}), device());
     cuda::ActivationForward(y, device_x, activation, device());
@@ -170,7 +205,8 @@ void CheckFill(Stream& device, double value, T wanted) {
     }
     cuda::Fill(x, value, device);
     found = x.Get();
-    for (int64_t i = 0; i < n + 3; ++i) ASSERT_EQ(std::memcmp(&found[i], &wanted, sizeof(T)), 0) << i << " of " << n;
+    for (int64_t i = 0; i < n + 3; ++i)
+      ASSERT_EQ(std::memcmp(&found[i], &wanted, sizeof(T)), 0) << i << " of " << n;
   }
 }
 
@@ -194,7 +230,8 @@ void CheckBias(Stream& device, Stream& cpu) {
     OnDevice<B> device_bias(RoundedTo<B>(bias), device);
     cuda::AddBias(output, device_x, device_bias, device);
     EXPECT_LT(RelativeError(output.Get(), wanted), kDeviceTolerance<T>) << columns;
-    const Placed<B> moved(RoundedTo<B>(bias), 1, device);  // a part of a larger array, where no pack may be read
+    const Placed<B> moved(RoundedTo<B>(bias), 1,
+                          device);  // a part of a larger array, where no pack may be read
     cuda::AddBias(device_x, device_x, moved, device);
     ExpectSameBits(device_x.Get(), output.Get());
   }
@@ -253,7 +290,9 @@ TEST_F(ElementwiseDeviceTest, CastRoundsToTheNearestEven) {
     cuda::Cast(Shifted(to, n - 1), Shifted(from, n - 1), device());
     cuda::Cast(from, back, device());  // equal types: a copy
     for (int64_t i = 0; i < n; ++i) ASSERT_EQ(to.Get()[i].bits, found[i].bits) << i;
-    EXPECT_EQ(std::memcmp(from.Get().values.data(), widened.values.data(), static_cast<size_t>(n) * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(from.Get().values.data(), widened.values.data(),
+                          static_cast<size_t>(n) * sizeof(float)),
+              0);
     if (n > 100) break;
   }
 }

@@ -2,8 +2,8 @@
 
 #include <set>
 
-#include "kernels/cuda/plan/embedding_plan.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/plan/embedding_plan.h"
 #include "tests/kernels/cuda/placed_array.h"
 
 namespace tandem::kernels {
@@ -24,8 +24,10 @@ TEST(EmbeddingPlanTest, PiecesOfLongSegmentsHaveSlotsOfTheirOwn) {
     std::set<int64_t> slots;
     int64_t begin = 0;
     for (uint64_t s = 0; s < 100; ++s) {
-      const int64_t length = 1 + static_cast<int64_t>(RandomBelow({seed, 3}, 0, s, s % 3 == 0 ? 200 : 40));
-      for (int64_t head = begin; length > cuda::kPieceRows && head < begin + length; head += cuda::kPieceRows) {
+      const int64_t length =
+          1 + static_cast<int64_t>(RandomBelow({seed, 3}, 0, s, s % 3 == 0 ? 200 : 40));
+      for (int64_t head = begin; length > cuda::kPieceRows && head < begin + length;
+           head += cuda::kPieceRows) {
         EXPECT_TRUE(slots.insert(cuda::PartialSlot(head, head == begin)).second) << head;
       }
       begin += length;
@@ -44,7 +46,8 @@ class EmbeddingDeviceTest : public DeviceTest {
       const uint64_t element = static_cast<uint64_t>(r);
       index[r] = RandomBelow({5, 1}, 0, element, 8) < hot
                      ? std::min<int64_t>(2, num_values - 1)
-                     : static_cast<int64_t>(RandomBelow({5, 2}, 0, element, static_cast<uint64_t>(num_values)));
+                     : static_cast<int64_t>(
+                           RandomBelow({5, 2}, 0, element, static_cast<uint64_t>(num_values)));
     }
     return index;
   }
@@ -56,8 +59,9 @@ class EmbeddingDeviceTest : public DeviceTest {
     const Array<int64_t> index = Index(count, num_rows, 0);
     OnDevice<T> device_table(table, device()), output(Poisoned<T>({count * columns}), device());
     OnDevice<int64_t> device_index(index, device());
-    cuda::GatherRows(DenseView(output.data(), {count, columns}), DenseView(device_table.data() + shift, {num_rows, columns}),
-                     device_index, device());
+    cuda::GatherRows(DenseView(output.data(), {count, columns}),
+                     DenseView(device_table.data() + shift, {num_rows, columns}), device_index,
+                     device());
     const Array<T> found = output.Get();
     for (int64_t i = 0; i < found.size(); ++i) {
       const T wanted = table[shift + index[i / columns] * columns + i % columns];
@@ -67,8 +71,10 @@ class EmbeddingDeviceTest : public DeviceTest {
 
   // Compares with the f64 reference, twice for equal bits, with and without the old output.
   template <class T>
-  void CheckScatter(int64_t count, int64_t num_rows, int64_t columns, uint64_t hot, int64_t shift = 0) {
-    Array<double> rows = RandomFor<T>({count * columns + shift}, 2), old = RandomFor<float>({num_rows, columns}, 3);
+  void CheckScatter(int64_t count, int64_t num_rows, int64_t columns, uint64_t hot,
+                    int64_t shift = 0) {
+    Array<double> rows = RandomFor<T>({count * columns + shift}, 2),
+                  old = RandomFor<float>({num_rows, columns}, 3);
     Array<int64_t> index = Index(count, num_rows, hot);
     OnDevice<T> device_rows(RoundedTo<T>(rows), device());
     OnDevice<int64_t> device_index(index, device());
@@ -77,12 +83,14 @@ class EmbeddingDeviceTest : public DeviceTest {
     for (bool accumulate : {false, true}) {
       Array<double> wanted = old;
       ScatterAddRows(wanted, rows_view, index, accumulate, cpu());
-      const Array<float> start = accumulate ? RoundedTo<float>(old) : Poisoned<float>({num_rows, columns});
+      const Array<float> start =
+          accumulate ? RoundedTo<float>(old) : Poisoned<float>({num_rows, columns});
       OnDevice<float> output(start, device());
       const Placed<float> again(start, shift, device());
       cuda::ScatterAddRows(output, device_view, device_index, accumulate, device());
       cuda::ScatterAddRows(again, device_view, device_index, accumulate, device());
-      EXPECT_LT(RelativeError(output.Get(), wanted), kDeviceTolerance<float>) << count << " x " << columns << " to " << num_rows;
+      EXPECT_LT(RelativeError(output.Get(), wanted), kDeviceTolerance<float>)
+          << count << " x " << columns << " to " << num_rows;
       ExpectSameBits(output.Get(), again.Get());
     }
   }
@@ -139,7 +147,8 @@ TEST_F(EmbeddingDeviceTest, ASegmentsSumDoesNotDependOnOthers) {
   for (int64_t before : {0, 1, 20, 77}) {
     Array<float> rows = RandomArray<float>({before + mine, columns}, 9);
     const Array<float> same = RandomArray<float>({mine, columns}, 4);
-    std::copy(same.values.begin(), same.values.begin() + mine * columns, rows.values.begin() + before * columns);
+    std::copy(same.values.begin(), same.values.begin() + mine * columns,
+              rows.values.begin() + before * columns);
     Array<int64_t> index({before + mine}, 1);
     for (int64_t r = 0; r < before; ++r) index[r] = 0;
     OnDevice<float> output(Poisoned<float>({2, columns}), device()), device_rows(rows, device());

@@ -2,8 +2,8 @@
 
 #include <tuple>
 
-#include "tests/kernels/cuda/device_arrays.h"
 #include "kernels/cuda/kernels.h"
+#include "tests/kernels/cuda/device_arrays.h"
 
 namespace tandem::kernels {
 namespace {
@@ -12,8 +12,9 @@ struct Size {
   int64_t m, n, k;
 };
 
-const Size kSizes[] = {{0, 3, 2},  {3, 0, 2},    {3, 2, 0},    {1, 1, 1},    {1, 17, 3},   {3, 1, 65},   {17, 64, 1},
-                       {1, 64, 64}, {17, 64, 17}, {64, 65, 64}, {65, 3, 129}, {128, 64, 32}, {33, 70, 300}};
+const Size kSizes[] = {{0, 3, 2},    {3, 0, 2},     {3, 2, 0},    {1, 1, 1},    {1, 17, 3},
+                       {3, 1, 65},   {17, 64, 1},   {1, 64, 64},  {17, 64, 17}, {64, 65, 64},
+                       {65, 3, 129}, {128, 64, 32}, {33, 70, 300}};
 
 // The place of every array's first element, in elements behind an aligned address.
 constexpr int64_t kAligned = 0, kMisaligned = 1;
@@ -59,31 +60,39 @@ class CudaGemmTest : public DeviceTest {
   // Computes the product of T operands to C on the device, from the numbers of Reference.
   template <class T, class C>
   Array<C> OnTheDevice(const Size& s, const Flags& f, int64_t offset) {
-    const Placed<T> a(RoundedTo<T>(A<T>(s, f)), offset, device()), b(RoundedTo<T>(B<T>(s, f)), offset, device());
-    const Placed<C> c(f.accumulate ? RoundedTo<C>(OldC<C>(s)) : Poisoned<C>({s.m, s.n}), offset, device());
+    const Placed<T> a(RoundedTo<T>(A<T>(s, f)), offset, device()),
+        b(RoundedTo<T>(B<T>(s, f)), offset, device());
+    const Placed<C> c(f.accumulate ? RoundedTo<C>(OldC<C>(s)) : Poisoned<C>({s.m, s.n}), offset,
+                      device());
     const Placed<float> wide_bias(RoundedTo<float>(BiasOf<C>(s)), offset, device());
     const Placed<C> bias(RoundedTo<C>(BiasOf<C>(s)), offset, device());
     const ArrayView added = !f.bias ? ArrayView() : wide_bias_ ? wide_bias.view() : bias.view();
-    cuda::Gemm({a.view(), b.view(), c.view(), f.transpose_a, f.transpose_b, f.accumulate, added}, device());
+    cuda::Gemm({a.view(), b.view(), c.view(), f.transpose_a, f.transpose_b, f.accumulate, added},
+               device());
     return c.Get();
   }
 
   template <class T, class C>
   Array<double> Reference(const Size& s, const Flags& f) {
-    Array<double> a = A<T>(s, f), b = B<T>(s, f), c = f.accumulate ? OldC<C>(s) : Array<double>({s.m, s.n}), bias = BiasOf<C>(s);
-    Gemm({a, b, c, f.transpose_a, f.transpose_b, f.accumulate, f.bias ? bias.view() : ArrayView()}, cpu());
+    Array<double> a = A<T>(s, f), b = B<T>(s, f),
+                  c = f.accumulate ? OldC<C>(s) : Array<double>({s.m, s.n}), bias = BiasOf<C>(s);
+    Gemm({a, b, c, f.transpose_a, f.transpose_b, f.accumulate, f.bias ? bias.view() : ArrayView()},
+         cpu());
     return c;
   }
 
   template <class T, class C>
   void Check(const Size& s, const Flags& f, int64_t offset) {
-    SCOPED_TRACE(testing::Message() << NameOf(DTypeOf<T>()) << " to " << NameOf(DTypeOf<C>()) << ", " << s.m << " x " << s.n
-                                    << " x " << s.k << (f.transpose_a ? ", a'" : "") << (f.transpose_b ? ", b'" : "")
-                                    << (f.accumulate ? ", accumulated" : "") << (f.bias ? ", bias" : "") << ", offset " << offset);
+    SCOPED_TRACE(testing::Message()
+                 << NameOf(DTypeOf<T>()) << " to " << NameOf(DTypeOf<C>()) << ", " << s.m << " x "
+                 << s.n << " x " << s.k << (f.transpose_a ? ", a'" : "")
+                 << (f.transpose_b ? ", b'" : "") << (f.accumulate ? ", accumulated" : "")
+                 << (f.bias ? ", bias" : "") << ", offset " << offset);
     const Array<C> found = OnTheDevice<T, C>(s, f, offset);
     ASSERT_LT(RelativeError(found, Reference<T, C>(s, f)), (Tolerance<T, C>(s.k)));
     const Array<C> again = OnTheDevice<T, C>(s, f, offset);
-    ASSERT_EQ(std::memcmp(found.values.data(), again.values.data(), found.size() * sizeof(C)), 0) << "a second run has other bits";
+    ASSERT_EQ(std::memcmp(found.values.data(), again.values.data(), found.size() * sizeof(C)), 0)
+        << "a second run has other bits";
   }
 
   template <class T, class C>
@@ -108,9 +117,13 @@ class CudaGemmTest : public DeviceTest {
     return RandomFor<T>(f.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
   }
   template <class C>
-  static Array<double> OldC(const Size& s) { return RandomFor<C>({s.m, s.n}, 3); }
+  static Array<double> OldC(const Size& s) {
+    return RandomFor<C>({s.m, s.n}, 3);
+  }
   template <class C>
-  static Array<double> BiasOf(const Size& s) { return RandomFor<C>({s.n}, 4); }
+  static Array<double> BiasOf(const Size& s) {
+    return RandomFor<C>({s.n}, 4);
+  }
 
  protected:
   bool wide_bias_ = false;  // biases are F32 beside a BF16 result too
@@ -137,7 +150,8 @@ TEST_F(CudaGemmTest, F32OperandsKeepAllTheirBits) {
   const float exact = 1 + 0x1p-12f;
   Array<float> ones({kSize, kSize}, exact), identity({kSize, kSize}, 0.0f);
   for (int64_t i = 0; i < kSize; ++i) identity[i * kSize + i] = 1;
-  const OnDevice<float> a(ones, device()), b(identity, device()), c(Poisoned<float>({kSize, kSize}), device());
+  const OnDevice<float> a(ones, device()), b(identity, device()),
+      c(Poisoned<float>({kSize, kSize}), device());
   cuda::Gemm({.a = a, .b = b, .c = c}, device());
   const Array<float> found = c.Get();
   for (int64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], exact) << "element " << i;
@@ -156,7 +170,8 @@ TEST_F(CudaGemmTest, Bf16ResultIsRoundedOnceAfterTheBias) {
       a[depth * i] = ToBFloat16(1), a[depth * i + 1] = ToBFloat16(0x1p-9f);
     }
     const Array<BFloat16> tiny({kSize}, ToBFloat16(0x1p-9f + 0x1p-16f));
-    const OnDevice<BFloat16> a_there(a, device()), b_there(b, device()), c(Poisoned<BFloat16>({kSize, kSize}), device());
+    const OnDevice<BFloat16> a_there(a, device()), b_there(b, device()),
+        c(Poisoned<BFloat16>({kSize, kSize}), device());
     const OnDevice<BFloat16> bias(tiny, device());
     cuda::Gemm({.a = a_there, .b = b_there, .c = c, .bias = bias}, device());
     const Array<BFloat16> found = c.Get();
@@ -172,17 +187,24 @@ TEST_F(CudaGemmTest, ActivationOfEverySizeBeside) {
   for (const Size& s : kSizes) {
     for (const Activation activation : {Activation::GELU_TANH, Activation::GELU}) {
       for (const bool with_bias : {false, true}) {
-        SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k << (with_bias ? ", bias" : ""));
-        Array<double> a = RandomFor<BFloat16>({s.m, s.k}, 1), b = RandomFor<BFloat16>({s.k, s.n}, 2);
+        SCOPED_TRACE(testing::Message()
+                     << s.m << " x " << s.n << " x " << s.k << (with_bias ? ", bias" : ""));
+        Array<double> a = RandomFor<BFloat16>({s.m, s.k}, 1),
+                      b = RandomFor<BFloat16>({s.k, s.n}, 2);
         Array<double> bias = RandomFor<BFloat16>({s.n}, 3), c({s.m, s.n}), activated({s.m, s.n});
-        GemmActivate({.a = a, .b = b, .c = c, .bias = with_bias ? bias.view() : ArrayView()}, activated, activation, cpu());
-        const OnDevice<BFloat16> a_there(RoundedTo<BFloat16>(a), device()), b_there(RoundedTo<BFloat16>(b), device());
+        GemmActivate({.a = a, .b = b, .c = c, .bias = with_bias ? bias.view() : ArrayView()},
+                     activated, activation, cpu());
+        const OnDevice<BFloat16> a_there(RoundedTo<BFloat16>(a), device()),
+            b_there(RoundedTo<BFloat16>(b), device());
         const OnDevice<BFloat16> bias_there(RoundedTo<BFloat16>(bias), device());
         Array<BFloat16> found[2], found_activated[2];
         for (int run = 0; run < 2; ++run) {
           const OnDevice<BFloat16> c_there(Poisoned<BFloat16>({s.m, s.n}), device());
           const OnDevice<BFloat16> activated_there(Poisoned<BFloat16>({s.m, s.n}), device());
-          cuda::GemmActivate({.a = a_there, .b = b_there, .c = c_there, .bias = with_bias ? bias_there.view() : ArrayView()},
+          cuda::GemmActivate({.a = a_there,
+                              .b = b_there,
+                              .c = c_there,
+                              .bias = with_bias ? bias_there.view() : ArrayView()},
                              activated_there, activation, device());
           found[run] = c_there.Get();
           found_activated[run] = activated_there.Get();
@@ -191,7 +213,9 @@ TEST_F(CudaGemmTest, ActivationOfEverySizeBeside) {
         ASSERT_LT(RelativeError(found_activated[0], activated), kDeviceTolerance<BFloat16>);
         const size_t num_bytes = static_cast<size_t>(c.size()) * sizeof(BFloat16);
         ASSERT_EQ(std::memcmp(found[0].values.data(), found[1].values.data(), num_bytes), 0);
-        ASSERT_EQ(std::memcmp(found_activated[0].values.data(), found_activated[1].values.data(), num_bytes), 0);
+        ASSERT_EQ(std::memcmp(found_activated[0].values.data(), found_activated[1].values.data(),
+                              num_bytes),
+                  0);
       }
     }
   }

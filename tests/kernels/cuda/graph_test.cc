@@ -29,8 +29,10 @@ class Chain {
     stream_.CopyToDevice(x_.data(), values.values.data(), kNumBytes);
   }
   void Submit(uint64_t step) {
-    const std::shared_ptr<Buffer> memory = Buffer::Allocate(kNumBytes, kCudaDevice), more = Buffer::Allocate(kNumBytes, kCudaDevice);
-    const ArrayView between(memory->data(), DType::F32, {kRows, kColumns}), copy(more->data(), DType::F32, {kRows, kColumns});
+    const std::shared_ptr<Buffer> memory = Buffer::Allocate(kNumBytes, kCudaDevice),
+                                  more = Buffer::Allocate(kNumBytes, kCudaDevice);
+    const ArrayView between(memory->data(), DType::F32, {kRows, kColumns}),
+        copy(more->data(), DType::F32, {kRows, kColumns});
     cuda::Gemm({.a = x_, .b = weight_, .c = between}, stream_);
     cuda::Dropout({between, between, rows_, 0.3f, {42, 7}, step}, stream_);
     cuda::Copy(copy, between, stream_);
@@ -47,7 +49,8 @@ class Chain {
 
  private:
   Stream& stream_;
-  OnDevice<float> x_{RandomArray<float>({kRows, kColumns}, 1), stream_}, weight_{RandomArray<float>({kColumns, kColumns}, 2), stream_};
+  OnDevice<float> x_{RandomArray<float>({kRows, kColumns}, 1), stream_},
+      weight_{RandomArray<float>({kColumns, kColumns}, 2), stream_};
   OnDevice<float> y_{Poisoned<float>({kRows, kColumns}), stream_};
   OnDevice<int64_t> rows_{Consecutive(kRows, 0), stream_};
 };
@@ -65,7 +68,8 @@ class GraphTest : public DeviceTest {
 TEST_F(GraphTest, EveryLaunchHasTheBitsOfTheWorkItselfOnNewInputsInANewStep) {
   Chain chain(device());
   std::vector<std::vector<float>> wanted;
-  for (uint64_t step = 1; step <= 4; ++step) wanted.push_back(chain.RunEagerly(/*seed=*/step, step));
+  for (uint64_t step = 1; step <= 4; ++step)
+    wanted.push_back(chain.RunEagerly(/*seed=*/step, step));
   EXPECT_NE(wanted[0], wanted[1]);
   device().StepOnDevice(2);
   const auto graph = Record([&] { chain.Submit(2); });
@@ -163,7 +167,8 @@ TEST_F(GraphTest, MemoryOfTheRecordingIsNobodyElsesWhileTheGraphLives) {
   std::vector<float> found(kCount);
   for (int i = 0; i < 20; ++i) {
     ASSERT_TRUE(device().CopyToHost(found.data(), others[i]->data(), kSize).ok());
-    EXPECT_EQ(found[kCount - 1], static_cast<float>(i)) << "a launch wrote to memory that is not the graph's";
+    EXPECT_EQ(found[kCount - 1], static_cast<float>(i))
+        << "a launch wrote to memory that is not the graph's";
   }
 }
 
@@ -192,8 +197,10 @@ TEST_F(GraphTest, WhatCannotBeRecordedIsAnErrorOfTheRecordingAlone) {
   float number = 0;
   OnDevice<float> x(Poisoned<float>({1}), device());
   const std::vector<std::pair<const char*, std::function<void()>>> cases{
-      {"a copy from the host cannot be recorded", [&] { device().CopyToDevice(x.data(), &number, sizeof(number)); }},
-      {"a copy to the host cannot be recorded", [&] { device().CopyToHost(&number, x.data(), sizeof(number)).IgnoreError(); }},
+      {"a copy from the host cannot be recorded",
+       [&] { device().CopyToDevice(x.data(), &number, sizeof(number)); }},
+      {"a copy to the host cannot be recorded",
+       [&] { device().CopyToHost(&number, x.data(), sizeof(number)).IgnoreError(); }},
       {"a wait for the device cannot be recorded", [&] { device().Wait().IgnoreError(); }},
       {"a change of the step cannot be recorded", [&] { chain.Submit(6); }}};
   for (const auto& [why, submit] : cases) {
@@ -214,7 +221,9 @@ TEST_F(GraphTest, WhatCannotBeRecordedIsAnErrorOfTheRecordingAlone) {
 
 TEST_F(GraphTest, AFirstStepIsNotTakenForTold) {
   Stream& stream = device();
-  const auto refused = Graph::Record(stream, [&](Graph::Recording&) { stream.StepOnDevice(0); });  // 0: what a cell that nobody filled might say
+  const auto refused = Graph::Record(stream, [&](Graph::Recording&) {
+    stream.StepOnDevice(0);
+  });  // 0: what a cell that nobody filled might say
   EXPECT_EQ(refused.status().message(), "a change of the step cannot be recorded");
   uint64_t found = 1;
   const uint64_t* const cell = stream.StepOnDevice(0);

@@ -1,8 +1,8 @@
 #include "kernels/loss.h"
 
-#include "tests/kernels/cuda/placed_array.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/plan/loss_plan.h"
+#include "tests/kernels/cuda/placed_array.h"
 
 namespace tandem::kernels {
 namespace {
@@ -13,12 +13,14 @@ struct Size {
   int64_t rows, classes;
 };
 // Sizes like those of CudaSoftmaxTest: the last ones do not fit in registers and shared memory.
-const Size kSizes[] = {{0, 5},   {1, 1},   {3, 3},   {17, 17},  {65, 64},  {33, 65},  {5, 136},  {9, 512},   {4, 257},
-                       {3, 1000}, {300, 8}, {2, 4104}, {2, 4099}, {1, 12000}, {1, 33024}, {1, 58000}, {1, 29001}, {1, 53257}};
+const Size kSizes[] = {{0, 5},    {1, 1},     {3, 3},     {17, 17},   {65, 64},   {33, 65},
+                       {5, 136},  {9, 512},   {4, 257},   {3, 1000},  {300, 8},   {2, 4104},
+                       {2, 4099}, {1, 12000}, {1, 33024}, {1, 58000}, {1, 29001}, {1, 53257}};
 
 Array<int64_t> Targets(int64_t rows, int64_t classes) {
   Array<int64_t> target({rows});
-  for (int64_t r = 0; r < rows; ++r) target[r] = static_cast<int64_t>(RandomBelow({3, 4}, 0, static_cast<uint64_t>(r), classes));
+  for (int64_t r = 0; r < rows; ++r)
+    target[r] = static_cast<int64_t>(RandomBelow({3, 4}, 0, static_cast<uint64_t>(r), classes));
   return target;
 }
 
@@ -32,14 +34,19 @@ enum class Gradient { NONE, APART, IN_PLACE };
 
 // `grad` is full of NaN if there is none.
 template <class T>
-LossAndGradient<T> CrossEntropyOnTheDevice(const Array<double>& logits, const Array<int64_t>& target, Gradient gradient,
+LossAndGradient<T> CrossEntropyOnTheDevice(const Array<double>& logits,
+                                           const Array<int64_t>& target, Gradient gradient,
                                            int64_t shift, Stream& stream) {
-  const Placed<T> x(RoundedTo<T>(logits), shift, stream), apart(Poisoned<T>(logits.shape), shift, stream);
+  const Placed<T> x(RoundedTo<T>(logits), shift, stream),
+      apart(Poisoned<T>(logits.shape), shift, stream);
   const Placed<T>& grad = gradient == Gradient::IN_PLACE ? x : apart;
   const OnDevice<int64_t> targets(target, stream);
   const OnDevice<float> loss(Poisoned<float>(target.shape), stream);
-  cuda::CrossEntropy(
-      {.logits = x, .target = targets, .loss = loss, .grad = gradient == Gradient::NONE ? ArrayView() : ArrayView(grad)}, stream);
+  cuda::CrossEntropy({.logits = x,
+                      .target = targets,
+                      .loss = loss,
+                      .grad = gradient == Gradient::NONE ? ArrayView() : ArrayView(grad)},
+                     stream);
   return {loss.Get(), grad.Get()};
 }
 
@@ -47,14 +54,16 @@ template <class T>
 void ExpectCrossEntropyMatches(Stream& cpu, Stream& device) {
   for (const Size& size : kSizes) {
     SCOPED_TRACE(testing::Message() << size.rows << " rows of " << size.classes);
-    Array<double> logits = RandomFor<T>({size.rows, size.classes}, 1, 5), loss({size.rows}), grad(logits.shape);
+    Array<double> logits = RandomFor<T>({size.rows, size.classes}, 1, 5), loss({size.rows}),
+                  grad(logits.shape);
     Array<int64_t> target = Targets(size.rows, size.classes);
     CrossEntropy({.logits = logits, .target = target, .loss = loss, .grad = grad}, cpu);
     const auto found = CrossEntropyOnTheDevice<T>(logits, target, Gradient::APART, 0, device);
     EXPECT_LT(RelativeError(found.loss, loss), kDeviceTolerance<float>);
     EXPECT_LT(RelativeError(found.grad, grad), kDeviceTolerance<T>);
     for (const int64_t shift : {0, 1}) {
-      const auto in_place = CrossEntropyOnTheDevice<T>(logits, target, Gradient::IN_PLACE, shift, device);
+      const auto in_place =
+          CrossEntropyOnTheDevice<T>(logits, target, Gradient::IN_PLACE, shift, device);
       EXPECT_TRUE(SameBits(in_place.loss, found.loss));
       EXPECT_TRUE(SameBits(in_place.grad, found.grad));
     }
@@ -64,8 +73,12 @@ void ExpectCrossEntropyMatches(Stream& cpu, Stream& device) {
   }
 }
 
-TEST_F(CudaLossTest, CrossEntropyOfF32MatchesF64InAllPlaces) { ExpectCrossEntropyMatches<float>(cpu(), device()); }
-TEST_F(CudaLossTest, CrossEntropyOfBf16MatchesF64InAllPlaces) { ExpectCrossEntropyMatches<BFloat16>(cpu(), device()); }
+TEST_F(CudaLossTest, CrossEntropyOfF32MatchesF64InAllPlaces) {
+  ExpectCrossEntropyMatches<float>(cpu(), device());
+}
+TEST_F(CudaLossTest, CrossEntropyOfBf16MatchesF64InAllPlaces) {
+  ExpectCrossEntropyMatches<BFloat16>(cpu(), device());
+}
 
 TEST_F(CudaLossTest, CrossEntropyOfLargeAndInfiniteLogits) {
   for (const int64_t classes : {40, 700}) {
@@ -84,7 +97,8 @@ TEST_F(CudaLossTest, CrossEntropyOfLargeAndInfiniteLogits) {
 TEST_F(CudaLossTest, BinaryCrossEntropyMatchesF64WithoutOverflow) {
   for (const int64_t count : {0, 1, 3, 17, 64, 65, 1023, 5000}) {
     SCOPED_TRACE(count);
-    Array<double> logits = RandomFor<float>({count}, 1, 5), label({count}), loss({count}), grad({count});
+    Array<double> logits = RandomFor<float>({count}, 1, 5), label({count}), loss({count}),
+                  grad({count});
     for (int64_t i = 0; i < count; ++i) label[i] = i % 3 == 0 ? 1 : i % 3 == 1 ? 0 : 0.25;
     if (count > 3) {
       logits[0] = 200;
@@ -97,8 +111,10 @@ TEST_F(CudaLossTest, BinaryCrossEntropyMatchesF64WithoutOverflow) {
     BinaryCrossEntropy({.logits = logits, .label = label, .loss = loss, .grad = grad}, cpu());
     Array<float> losses, grads;
     for (const int64_t shift : {0, 1}) {
-      const Placed<float> x(RoundedTo<float>(logits), shift, device()), y(RoundedTo<float>(label), shift, device()),
-          out(Poisoned<float>({count}), shift, device()), gradient(Poisoned<float>({count}), shift, device());
+      const Placed<float> x(RoundedTo<float>(logits), shift, device()),
+          y(RoundedTo<float>(label), shift, device()),
+          out(Poisoned<float>({count}), shift, device()),
+          gradient(Poisoned<float>({count}), shift, device());
       cuda::BinaryCrossEntropy({.logits = x, .label = y, .loss = out, .grad = gradient}, device());
       if (shift == 0) {
         losses = out.Get();
@@ -138,7 +154,8 @@ struct Problem {
 
 template <class T>
 Problem ProblemFor(int64_t rows, int64_t dim, int64_t classes, bool table) {
-  return {RandomFor<T>({rows, dim}, 1, 2), RandomFor<T>(table ? Shape{classes, dim} : Shape{dim, classes}, 2),
+  return {RandomFor<T>({rows, dim}, 1, 2),
+          RandomFor<T>(table ? Shape{classes, dim} : Shape{dim, classes}, 2),
           RandomFor<float>({classes}, 3), table, Targets(rows, classes)};
 }
 
@@ -154,8 +171,8 @@ struct Solution {
 };
 
 Solution<double, double> Reference(Problem p, bool with_bias, Stream& cpu) {
-  Solution<double, double> s{Array<double>(p.target.shape), Array<double>(p.hidden.shape), Array<double>(p.weight.shape),
-                             Array<double>(p.bias.shape)};
+  Solution<double, double> s{Array<double>(p.target.shape), Array<double>(p.hidden.shape),
+                             Array<double>(p.weight.shape), Array<double>(p.bias.shape)};
   LinearCrossEntropy({.hidden = p.hidden,
                       .weight = p.weight,
                       .weight_is_table = p.table,
@@ -171,10 +188,13 @@ Solution<double, double> Reference(Problem p, bool with_bias, Stream& cpu) {
 
 // Unwanted outputs stay NaN.
 template <class T, class Hidden>
-Solution<float, Hidden> Solve(const Problem& p, bool with_bias, const Wanted& wanted, int64_t chunk_rows, Stream& stream) {
+Solution<float, Hidden> Solve(const Problem& p, bool with_bias, const Wanted& wanted,
+                              int64_t chunk_rows, Stream& stream) {
   const OnDevice<T> hidden(RoundedTo<T>(p.hidden), stream), weight(RoundedTo<T>(p.weight), stream);
-  const OnDevice<float> bias(RoundedTo<float>(p.bias), stream), loss(Poisoned<float>(p.target.shape), stream),
-      grad_weight(Poisoned<float>(p.weight.shape), stream), grad_bias(Poisoned<float>(p.bias.shape), stream);
+  const OnDevice<float> bias(RoundedTo<float>(p.bias), stream),
+      loss(Poisoned<float>(p.target.shape), stream),
+      grad_weight(Poisoned<float>(p.weight.shape), stream),
+      grad_bias(Poisoned<float>(p.bias.shape), stream);
   const OnDevice<Hidden> grad_hidden(Poisoned<Hidden>(p.hidden.shape), stream);
   const OnDevice<int64_t> target(p.target, stream);
   const auto if_wanted = [](bool is, const ArrayView& view) { return is ? view : ArrayView(); };
@@ -207,8 +227,8 @@ void ExpectLinearCrossEntropyMatches(Stream& cpu, Stream& device) {
                      {65, 16, 520, 32}, {40, 33, 257, 40}, {300, 24, 64, 128}};
   for (const auto& c : cases) {
     for (const bool table : {false, true}) {
-      SCOPED_TRACE(testing::Message() << c.rows << " rows, dim " << c.dim << ", " << c.classes << " classes"
-                                      << (table ? ", table" : ""));
+      SCOPED_TRACE(testing::Message() << c.rows << " rows, dim " << c.dim << ", " << c.classes
+                                      << " classes" << (table ? ", table" : ""));
       const Problem p = ProblemFor<T>(c.rows, c.dim, c.classes, table);
       for (const bool with_bias : {true, false}) {
         const auto wanted = Reference(p, with_bias, cpu);
@@ -227,9 +247,15 @@ void ExpectLinearCrossEntropyMatches(Stream& cpu, Stream& device) {
   }
 }
 
-TEST_F(CudaLossTest, LinearCrossEntropyOfF32MatchesF64) { ExpectLinearCrossEntropyMatches<float, float>(cpu(), device()); }
-TEST_F(CudaLossTest, LinearCrossEntropyOfBf16MatchesF64) { ExpectLinearCrossEntropyMatches<BFloat16, BFloat16>(cpu(), device()); }
-TEST_F(CudaLossTest, LinearCrossEntropyOfBf16ToF32MatchesF64) { ExpectLinearCrossEntropyMatches<BFloat16, float>(cpu(), device()); }
+TEST_F(CudaLossTest, LinearCrossEntropyOfF32MatchesF64) {
+  ExpectLinearCrossEntropyMatches<float, float>(cpu(), device());
+}
+TEST_F(CudaLossTest, LinearCrossEntropyOfBf16MatchesF64) {
+  ExpectLinearCrossEntropyMatches<BFloat16, BFloat16>(cpu(), device());
+}
+TEST_F(CudaLossTest, LinearCrossEntropyOfBf16ToF32MatchesF64) {
+  ExpectLinearCrossEntropyMatches<BFloat16, float>(cpu(), device());
+}
 
 template <class T>
 void ExpectSomeGradientsEqualThoseOfAll(Stream& device) {
@@ -246,21 +272,29 @@ void ExpectSomeGradientsEqualThoseOfAll(Stream& device) {
   }
 }
 
-TEST_F(CudaLossTest, SomeGradientsOfF32AloneEqualThoseOfAll) { ExpectSomeGradientsEqualThoseOfAll<float>(device()); }
-TEST_F(CudaLossTest, SomeGradientsOfBf16AloneEqualThoseOfAll) { ExpectSomeGradientsEqualThoseOfAll<BFloat16>(device()); }
+TEST_F(CudaLossTest, SomeGradientsOfF32AloneEqualThoseOfAll) {
+  ExpectSomeGradientsEqualThoseOfAll<float>(device());
+}
+TEST_F(CudaLossTest, SomeGradientsOfBf16AloneEqualThoseOfAll) {
+  ExpectSomeGradientsEqualThoseOfAll<BFloat16>(device());
+}
 
 TEST_F(CudaLossTest, TheOperationTakesItsChunksFromTheShape) {
   const Problem p = ProblemFor<float>(20, 4, 9, false);
-  const auto wanted = Solve<float, float>(p, true, {}, cuda::CrossEntropyChunkRows(20, 9), device());
-  const OnDevice<float> hidden(RoundedTo<float>(p.hidden), device()), weight(RoundedTo<float>(p.weight), device()),
-      bias(RoundedTo<float>(p.bias), device()), loss(Poisoned<float>({20}), device());
+  const auto wanted =
+      Solve<float, float>(p, true, {}, cuda::CrossEntropyChunkRows(20, 9), device());
+  const OnDevice<float> hidden(RoundedTo<float>(p.hidden), device()),
+      weight(RoundedTo<float>(p.weight), device()), bias(RoundedTo<float>(p.bias), device()),
+      loss(Poisoned<float>({20}), device());
   const OnDevice<int64_t> target(p.target, device());
-  cuda::LinearCrossEntropy({.hidden = hidden, .weight = weight, .bias = bias, .target = target, .loss = loss}, device());
+  cuda::LinearCrossEntropy(
+      {.hidden = hidden, .weight = weight, .bias = bias, .target = target, .loss = loss}, device());
   EXPECT_TRUE(SameBits(loss.Get(), wanted.loss));
 }
 
 TEST(LossPlanTest, ChunksAreWholeTilesWithinTheBoundAndOfOneSize) {
-  for (const int64_t classes : {int64_t{1}, int64_t{1000}, int64_t{50304}, int64_t{128256}, int64_t{10} << 20}) {
+  for (const int64_t classes :
+       {int64_t{1}, int64_t{1000}, int64_t{50304}, int64_t{128256}, int64_t{10} << 20}) {
     for (const int64_t rows : {0, 1, 128, 129, 5000, 16384, 100000}) {
       const int64_t chunk = cuda::CrossEntropyChunkRows(rows, classes);
       SCOPED_TRACE(testing::Message() << rows << " rows, " << classes << " classes: " << chunk);
@@ -268,7 +302,8 @@ TEST(LossPlanTest, ChunksAreWholeTilesWithinTheBoundAndOfOneSize) {
       EXPECT_TRUE(chunk * classes * 4 <= 256'000'000 || chunk <= 128);
       const int64_t chunks = chunk == 0 ? 0 : (rows + chunk - 1) / chunk;
       EXPECT_GE(chunks * chunk, rows);
-      EXPECT_LT(chunks * chunk - rows, 128 * std::max<int64_t>(1, chunks)) << "the last chunk is much smaller than the others";
+      EXPECT_LT(chunks * chunk - rows, 128 * std::max<int64_t>(1, chunks))
+          << "the last chunk is much smaller than the others";
     }
   }
 }
@@ -280,7 +315,8 @@ TEST_F(CudaLossTest, ATargetThatIsNoClassStopsTheKernel) {
   for (const int64_t bad : {-1, 5}) {
     Array<int64_t> target({2});
     target[1] = bad;
-    EXPECT_DEATH(CrossEntropyOnTheDevice<float>(logits, target, Gradient::APART, 0, device()), "trapped");
+    EXPECT_DEATH(CrossEntropyOnTheDevice<float>(logits, target, Gradient::APART, 0, device()),
+                 "trapped");
   }
 }
 #endif

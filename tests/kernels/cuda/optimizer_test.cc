@@ -12,7 +12,8 @@ bool EvenCounts(const OptimizerRun& run) { return run.count % 2 == 0; }
 
 TEST(OptimizerPlanTest, EveryChunkOfEveryRunHasOneBlock) {
   std::vector<OptimizerRun> runs(200);
-  for (size_t r = 0; r < runs.size(); ++r) runs[r].count = r % 7 == 3 ? 0 : static_cast<int64_t>(RandomBelow({1, 1}, 0, r, 100));
+  for (size_t r = 0; r < runs.size(); ++r)
+    runs[r].count = r % 7 == 3 ? 0 : static_cast<int64_t>(RandomBelow({1, 1}, 0, r, 100));
   size_t next = 0;
   cuda::ForEachBatch(runs, 16, EvenCounts, [&](const cuda::RunBatch& batch, uint32_t num_blocks) {
     ASSERT_LE(batch.num_runs, cuda::RunBatch::kMaxRuns);
@@ -58,8 +59,10 @@ class OptimizerDeviceTest : public DeviceTest {
   // Begins the run `shift` elements into its arrays. With a shift, packs must not read them.
   Parameter Make(int64_t count, uint64_t seed, bool shadow, bool decay, int64_t shift = 0) {
     Parameter p;
-    p.weight = RandomFor<float>({count}, seed), p.gradient = RandomFor<float>({count}, seed + 1000, 3);
-    p.slots[0] = RandomFor<float>({count}, seed + 2000), p.slots[1] = RandomFor<float>({count}, seed + 3000);
+    p.weight = RandomFor<float>({count}, seed),
+    p.gradient = RandomFor<float>({count}, seed + 1000, 3);
+    p.slots[0] = RandomFor<float>({count}, seed + 2000),
+    p.slots[1] = RandomFor<float>({count}, seed + 3000);
     for (int64_t i = 0; i < count; ++i) p.slots[1][i] = std::fabs(p.slots[1][i]);
     const auto place = [&](const Array<double>& from) {
       Array<float> image({count + shift}, 77.0f);
@@ -69,7 +72,8 @@ class OptimizerDeviceTest : public DeviceTest {
     p.device_weight = place(p.weight), p.device_gradient = place(p.gradient);
     for (int s = 0; s < 2; ++s) p.device_slots[s] = place(p.slots[s]);
     p.shadow = std::make_unique<OnDevice<BFloat16>>(Poisoned<BFloat16>({count + shift}), device());
-    p.run.weight = p.device_weight->data() + shift, p.run.gradient = p.device_gradient->data() + shift;
+    p.run.weight = p.device_weight->data() + shift,
+    p.run.gradient = p.device_gradient->data() + shift;
     for (int s = 0; s < 2; ++s) p.run.slots[s] = p.device_slots[s]->data() + shift;
     p.run.shadow = shadow ? p.shadow->data() + shift : nullptr;
     p.run.count = count, p.run.decay = decay;
@@ -84,7 +88,8 @@ class OptimizerDeviceTest : public DeviceTest {
       all.push_back(Make(count, 10 * seed + 1, false, false));
       all.push_back(Make(count, 10 * seed + 2, true, false, 1));
     }
-    for (uint64_t i = 0; i < 80; ++i) all.push_back(Make(20, 500 + i, i % 2 == 0, i % 3 == 0));  // more than one batch
+    for (uint64_t i = 0; i < 80; ++i)
+      all.push_back(Make(20, 500 + i, i % 2 == 0, i % 3 == 0));  // more than one batch
     return all;
   }
   static std::vector<OptimizerRun> RunsOf(const std::vector<Parameter>& all) {
@@ -106,12 +111,14 @@ class OptimizerDeviceTest : public DeviceTest {
       const Array<float> weight = p.device_weight->Get();
       EXPECT_LT(RelativeError(Tail(weight, p.run.count), p.weight), 1e-6) << p.run.count;
       for (int s = 0; s < 2; ++s) {
-        EXPECT_LT(RelativeError(Tail(p.device_slots[s]->Get(), p.run.count), p.slots[s]), 1e-6) << p.run.count << " slot " << s;
+        EXPECT_LT(RelativeError(Tail(p.device_slots[s]->Get(), p.run.count), p.slots[s]), 1e-6)
+            << p.run.count << " slot " << s;
       }
       const Array<BFloat16> shadow = p.shadow->Get();
       for (int64_t i = 0; i < shadow.size(); ++i) {
         const bool written = p.run.shadow != nullptr && i >= shadow.size() - p.run.count;
-        ASSERT_EQ(shadow[i].bits, written ? ToBFloat16(weight[i]).bits : 0xffff) << i << " of " << p.run.count;
+        ASSERT_EQ(shadow[i].bits, written ? ToBFloat16(weight[i]).bits : 0xffff)
+            << i << " of " << p.run.count;
       }
       if (weight.size() > p.run.count) {
         EXPECT_EQ(weight[0], 77.0f) << "written before the run";
@@ -137,7 +144,8 @@ TEST_F(OptimizerDeviceTest, AdagradMatchesTheReference) {
   const AdagradArgs args{0.1, 1e-4, 0.5};
   cuda::AdagradUpdate(RunsOf(all), args, device());
   ExpectAsReference(all, [&](Parameter& p) {
-    AdagradUpdate(p.weight.values.data(), p.slots[1].values.data(), p.gradient.values.data(), p.run.count, args);
+    AdagradUpdate(p.weight.values.data(), p.slots[1].values.data(), p.gradient.values.data(),
+                  p.run.count, args);
   });
 }
 
@@ -149,28 +157,31 @@ TEST_F(OptimizerDeviceTest, AdamMatchesTheReferenceOverSteps) {
     AdamArgs own = args;
     if (!p.run.decay) own.weight_decay = 0;
     for (own.step = 1; own.step <= 3; ++own.step) {
-      AdamUpdate(p.weight.values.data(), p.slots[0].values.data(), p.slots[1].values.data(), p.gradient.values.data(), p.run.count,
-                 own);
+      AdamUpdate(p.weight.values.data(), p.slots[0].values.data(), p.slots[1].values.data(),
+                 p.gradient.values.data(), p.run.count, own);
     }
   });
 }
 
 TEST_F(OptimizerDeviceTest, BitsDependNeitherOnPlaceNorOnAlignment) {
   const int64_t n = 5000;
-  const Parameter whole = Make(n, 1, true, true), cut = Make(n, 1, true, true), shifted = Make(n, 1, true, true, 1);
+  const Parameter whole = Make(n, 1, true, true), cut = Make(n, 1, true, true),
+                  shifted = Make(n, 1, true, true, 1);
   AdamArgs args{0.01, 0.9, 0.999, 1e-8, 0.1, 2};
   cuda::AdamUpdate({whole.run}, args, device());
   cuda::AdamUpdate({shifted.run}, args, device());
   std::vector<OptimizerRun> pieces;
   for (int64_t begin = 0, length = 1; begin < n; begin += length, length = length * 3 % 101 + 1) {
     OptimizerRun piece = cut.run;
-    piece.weight += begin, piece.slots[0] += begin, piece.slots[1] += begin, piece.gradient += begin, piece.shadow += begin;
+    piece.weight += begin, piece.slots[0] += begin, piece.slots[1] += begin,
+        piece.gradient += begin, piece.shadow += begin;
     piece.count = std::min(length, n - begin);
     pieces.push_back(piece);
   }
   cuda::AdamUpdate(pieces, args, device());
   ExpectSameBits(whole.device_weight->Get(), cut.device_weight->Get());
-  for (int s = 0; s < 2; ++s) ExpectSameBits(whole.device_slots[s]->Get(), cut.device_slots[s]->Get());
+  for (int s = 0; s < 2; ++s)
+    ExpectSameBits(whole.device_slots[s]->Get(), cut.device_slots[s]->Get());
   ExpectSameBits(Tail(whole.device_weight->Get(), n), Tail(shifted.device_weight->Get(), n));
 }
 

@@ -37,7 +37,8 @@ class Placed {
 // Returns true if all bytes are equal. Works for types that cannot be printed too.
 template <class T>
 bool SameBits(const Array<T>& a, const Array<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.values.data(), b.values.data(), static_cast<size_t>(a.size()) * sizeof(T)) == 0;
+  return a.size() == b.size() && std::memcmp(a.values.data(), b.values.data(),
+                                             static_cast<size_t>(a.size()) * sizeof(T)) == 0;
 }
 
 }  // namespace tandem::kernels

@@ -35,9 +35,11 @@ void CheckColumnSum(Stream& device, Stream& cpu, int64_t rows, int64_t columns, 
     ColumnSum(wanted, DenseView(x.values.data() + shift, {rows, columns}), accumulate, cpu);
     const Array<float> start = accumulate ? RoundedTo<float>(old) : Poisoned<float>({columns});
     OnDevice<float> output(start, device), again(start, device);
-    cuda::ColumnSum(output, DenseView(device_x.data() + shift, {rows, columns}), accumulate, device);
+    cuda::ColumnSum(output, DenseView(device_x.data() + shift, {rows, columns}), accumulate,
+                    device);
     cuda::ColumnSum(again, DenseView(device_x.data() + shift, {rows, columns}), accumulate, device);
-    EXPECT_LT(RelativeError(output.Get(), wanted), kDeviceTolerance<float>) << rows << " x " << columns;
+    EXPECT_LT(RelativeError(output.Get(), wanted), kDeviceTolerance<float>)
+        << rows << " x " << columns;
     ExpectSameBits(output.Get(), again.Get());
   }
 }
@@ -64,12 +66,15 @@ TEST_F(ReduceDeviceTest, SumsDoNotDependOnWhereAnArrayLies) {
   Array<float> moved({rows * columns + 1});
   std::copy(x.values.begin(), x.values.begin() + rows * columns, moved.values.begin() + 1);
   OnDevice<float> aligned(x, device()), shifted(moved, device());
-  const ArrayView a = DenseView(aligned.data(), {rows, columns}), b = DenseView(shifted.data() + 1, {rows, columns});
-  OnDevice<float> sum_a(Poisoned<float>({columns}), device()), sum_b(Poisoned<float>({columns}), device());
+  const ArrayView a = DenseView(aligned.data(), {rows, columns}),
+                  b = DenseView(shifted.data() + 1, {rows, columns});
+  OnDevice<float> sum_a(Poisoned<float>({columns}), device()),
+      sum_b(Poisoned<float>({columns}), device());
   cuda::ColumnSum(sum_a, a, false, device());
   cuda::ColumnSum(sum_b, b, false, device());
   ExpectSameBits(sum_a.Get(), sum_b.Get());
-  OnDevice<float> dot_a(Poisoned<float>({rows}), device()), dot_b(Poisoned<float>({rows}), device());
+  OnDevice<float> dot_a(Poisoned<float>({rows}), device()),
+      dot_b(Poisoned<float>({rows}), device());
   cuda::RowDot(dot_a, a, a, device());
   cuda::RowDot(dot_b, b, a, device());
   ExpectSameBits(dot_a.Get(), dot_b.Get());
@@ -83,15 +88,18 @@ void CheckRowDot(Stream& device, Stream& cpu) {
     for (int64_t columns : {0, 1, 3, 17, 64, 65, 256, 4200}) {
       if (columns > 1000 && rows > 5) continue;
       // Terms do not cancel, so the error of a sum is relative to its terms.
-      Array<double> a = RandomFor<A>({rows, columns}, 1), b = RandomFor<B>({rows, columns}, 2), wanted({rows});
+      Array<double> a = RandomFor<A>({rows, columns}, 1), b = RandomFor<B>({rows, columns}, 2),
+                    wanted({rows});
       for (int64_t i = 0; i < a.size(); ++i) a[i] = std::fabs(a[i]), b[i] = std::fabs(b[i]);
       RowDot(wanted, a, b, cpu);
       OnDevice<A> device_a(RoundedTo<A>(a), device);
       OnDevice<B> device_b(RoundedTo<B>(b), device);
-      OnDevice<float> output(Poisoned<float>({rows}), device), again(Poisoned<float>({rows}), device);
+      OnDevice<float> output(Poisoned<float>({rows}), device),
+          again(Poisoned<float>({rows}), device);
       cuda::RowDot(output, device_a, device_b, device);
       cuda::RowDot(again, device_a, device_b, device);
-      EXPECT_LT(RelativeError(output.Get(), wanted), kDeviceTolerance<float>) << rows << " x " << columns;
+      EXPECT_LT(RelativeError(output.Get(), wanted), kDeviceTolerance<float>)
+          << rows << " x " << columns;
       ExpectSameBits(output.Get(), again.Get());
     }
   }
@@ -117,7 +125,8 @@ void CheckScaleRows(Stream& device, Stream& cpu) {
         ScaleRows(wanted, x, scale, accumulate, cpu);
         OnDevice<O> output(accumulate ? RoundedTo<O>(old) : Poisoned<O>({rows, columns}), device);
         cuda::ScaleRows(output, device_x, device_scale, accumulate, device);
-        EXPECT_LT(RelativeError(output.Get(), wanted), kDeviceTolerance<O>) << rows << " x " << columns;
+        EXPECT_LT(RelativeError(output.Get(), wanted), kDeviceTolerance<O>)
+            << rows << " x " << columns;
       }
     }
   }
@@ -131,12 +140,13 @@ TEST_F(ReduceDeviceTest, ScaleRowsMatchesTheReferenceInEveryCombinationOfTypes) 
 }
 
 TEST_F(ReduceDeviceTest, TotalsAreSumsInDoublePrecision) {
-  for (int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{17}, int64_t{4100}, int64_t{6001}, kSumBlock, kSumBlock + 1,
-                    5 * kSumBlock + 77}) {
+  for (int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{17}, int64_t{4100}, int64_t{6001},
+                    kSumBlock, kSumBlock + 1, 5 * kSumBlock + 77}) {
     Array<float> x = RandomArray<float>({n}, 1);
     if (n > 2) x[1] = 1e8f, x[2] = -1e8f;  // f32 would lose this
     OnDevice<float> device_x(x, device());
-    const double sum = cuda::Sum(device_x, device()), squares = cuda::SumOfSquares(device_x, device());
+    const double sum = cuda::Sum(device_x, device()),
+                 squares = cuda::SumOfSquares(device_x, device());
     EXPECT_NEAR(sum, Sum(x, cpu()), 1e-7) << n;
     EXPECT_NEAR(squares, SumOfSquares(x, cpu()), 1e-12 * SumOfSquares(x, cpu())) << n;
     OnDevice<float> total(Poisoned<float>({1}), device());

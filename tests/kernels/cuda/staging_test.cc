@@ -2,7 +2,6 @@
 // blocks.
 // The caller may overwrite the source as soon as the call returns.
 #include <gtest/gtest.h>
-
 #include <vector>
 
 #include "kernels/memory/buffer.h"
@@ -22,7 +21,8 @@ class StagingTest : public ::testing::Test {
   }
   static std::vector<char> Pattern(size_t num_bytes, size_t seed) {
     std::vector<char> bytes(num_bytes);
-    for (size_t i = 0; i < num_bytes; ++i) bytes[i] = static_cast<char>((i * 31 + i / 251 + seed * 7) % 253);
+    for (size_t i = 0; i < num_bytes; ++i)
+      bytes[i] = static_cast<char>((i * 31 + i / 251 + seed * 7) % 253);
     return bytes;
   }
 
@@ -31,7 +31,8 @@ class StagingTest : public ::testing::Test {
 };
 
 TEST_F(StagingTest, CopiesOfEverySizeArriveThoughTheirSourceIsOverwritten) {
-  for (const size_t num_bytes : {size_t{0}, size_t{1}, size_t{65536}, size_t{65537}, size_t{4} << 20, (size_t{9} << 20) + 5}) {
+  for (const size_t num_bytes : {size_t{0}, size_t{1}, size_t{65536}, size_t{65537},
+                                 size_t{4} << 20, (size_t{9} << 20) + 5}) {
     const std::vector<char> expected = Pattern(num_bytes, num_bytes);
     std::vector<char> source = expected, found(num_bytes, 'x');
     const auto buffer = Buffer::Allocate(num_bytes, kDevice);
@@ -49,11 +50,15 @@ TEST_F(StagingTest, MoreCopiesThanBlocksArrive) {
   std::vector<char> source;
   for (size_t i = 0; i < kCopies; ++i) {
     source = Pattern(size_of(i), i);
-    stream_->CopyToDevice(static_cast<char*>(buffer->data()) + i * kMostBytes, source.data(), source.size());
+    stream_->CopyToDevice(static_cast<char*>(buffer->data()) + i * kMostBytes, source.data(),
+                          source.size());
   }
   for (size_t i = 0; i < kCopies; ++i) {
     std::vector<char> found(size_of(i));
-    ASSERT_TRUE(stream_->CopyToHost(found.data(), static_cast<char*>(buffer->data()) + i * kMostBytes, found.size()).ok());
+    ASSERT_TRUE(stream_
+                    ->CopyToHost(found.data(), static_cast<char*>(buffer->data()) + i * kMostBytes,
+                                 found.size())
+                    .ok());
     EXPECT_TRUE(found == Pattern(size_of(i), i)) << i;
   }
 }

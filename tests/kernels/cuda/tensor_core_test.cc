@@ -1,7 +1,8 @@
-#include "tests/kernels/cuda/device_arrays.h"
+#include "kernels/cuda/attention/tensor_core.cuh"
+
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/device/launch.cuh"
-#include "kernels/cuda/attention/tensor_core.cuh"
+#include "tests/kernels/cuda/device_arrays.h"
 
 // Checks the fragment layouts that kernels rely on: the GPU's instructions on a GPU, the emulator's
 // elsewhere.
@@ -13,7 +14,9 @@ using TensorCoreTest = DeviceTest;
 // c [16, 8] = a [16, 16] times b [16, 8], with operands in the registers that the manual names.
 __global__ void MmaKernel(const BFloat16* a, const BFloat16* b, float* c) {
   const int g = static_cast<int>(threadIdx.x) / 4, t = static_cast<int>(threadIdx.x) % 4;
-  const auto pair = [](BFloat16 first, BFloat16 second) { return first.bits | static_cast<uint32_t>(second.bits) << 16; };
+  const auto pair = [](BFloat16 first, BFloat16 second) {
+    return first.bits | static_cast<uint32_t>(second.bits) << 16;
+  };
   uint32_t left[4], right[2];
   for (int i = 0; i < 4; ++i) {
     const BFloat16* at = a + (g + i % 2 * 8) * 16 + 2 * t + i / 2 * 8;
@@ -30,10 +33,13 @@ __global__ void MmaKernel(const BFloat16* a, const BFloat16* b, float* c) {
 }
 
 TEST_F(TensorCoreTest, MmaAddsTheProductOfTwoMatrices) {
-  const Array<double> a = RandomFor<BFloat16>({16, 16}, 1), b = RandomFor<BFloat16>({16, 8}, 2), c = RandomFor<float>({16, 8}, 3);
-  OnDevice<BFloat16> device_a(RoundedTo<BFloat16>(a), device()), device_b(RoundedTo<BFloat16>(b), device());
+  const Array<double> a = RandomFor<BFloat16>({16, 16}, 1), b = RandomFor<BFloat16>({16, 8}, 2),
+                      c = RandomFor<float>({16, 8}, 3);
+  OnDevice<BFloat16> device_a(RoundedTo<BFloat16>(a), device()),
+      device_b(RoundedTo<BFloat16>(b), device());
   OnDevice<float> device_c(RoundedTo<float>(c), device());
-  Launch(device(), {"mma", device_c.view()}, Grid{1, 32}, MmaKernel, device_a.data(), device_b.data(), device_c.data());
+  Launch(device(), {"mma", device_c.view()}, Grid{1, 32}, MmaKernel, device_a.data(),
+         device_b.data(), device_c.data());
   Array<double> wanted = c;
   for (int64_t i = 0; i < 16; ++i) {
     for (int64_t j = 0; j < 8; ++j) {
@@ -66,12 +72,14 @@ TEST_F(TensorCoreTest, MatricesAreLoadedByRowsAndByColumns) {
   for (int64_t i = 0; i < from.size(); ++i) from[i].bits = static_cast<uint16_t>(i);
   OnDevice<BFloat16> rows(from, device());
   OnDevice<uint64_t> to(Poisoned<uint64_t>({2, 4, 32}), device());
-  Launch(device(), {"load_matrix", rows.view()}, Grid{1, 32, 512}, LoadKernel, rows.data(), to.data());
+  Launch(device(), {"load_matrix", rows.view()}, Grid{1, 32, 512}, LoadKernel, rows.data(),
+         to.data());
   const Array<uint64_t> found = to.Get();
   for (int64_t i = 0; i < 4; ++i) {
     for (int64_t lane = 0; lane < 32; ++lane) {
       const int64_t g = lane / 4, t = lane % 4, matrix = 64 * i;
-      EXPECT_EQ(found[32 * i + lane], static_cast<uint64_t>((matrix + 8 * g + 2 * t) | (matrix + 8 * g + 2 * t + 1) << 16));
+      EXPECT_EQ(found[32 * i + lane], static_cast<uint64_t>((matrix + 8 * g + 2 * t) |
+                                                            (matrix + 8 * g + 2 * t + 1) << 16));
       const int64_t upper = matrix + 8 * (2 * t) + g;
       EXPECT_EQ(found[32 * (4 + i) + lane], static_cast<uint64_t>(upper | (upper + 8) << 16));
     }
@@ -97,7 +105,8 @@ TEST_F(TensorCoreTest, CopiesArriveWhenWaitedForAndFillWithZeros) {
   Array<float> from({192});
   for (int64_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i + 1);
   OnDevice<float> source(from, device()), target(Poisoned<float>({192}), device());
-  Launch(device(), {"copy", source.view()}, Grid{1, 32, 192 * sizeof(float)}, CopyKernel, source.data(), target.data());
+  Launch(device(), {"copy", source.view()}, Grid{1, 32, 192 * sizeof(float)}, CopyKernel,
+         source.data(), target.data());
   const Array<float> found = target.Get();
   for (int64_t i = 0; i < 128; ++i) EXPECT_EQ(found[i], i / 4 % 2 == 0 ? from[i] : 0);
   for (int64_t i = 128; i < 192; ++i) EXPECT_EQ(found[i], (i - 128) / 2 % 2 == 0 ? from[i] : 0);
@@ -111,16 +120,20 @@ __global__ void ArithmeticKernel(const float* from, uint64_t* packed, float* pow
 
 TEST_F(TensorCoreTest, PairsAreRoundedToEvenAndPowersAreOfTwo) {
   Array<float> from({32});
-  for (int64_t i = 0; i < 32; ++i) from[i] = 1 + static_cast<float>(i) / 512;  // every fourth lies half way
+  for (int64_t i = 0; i < 32; ++i)
+    from[i] = 1 + static_cast<float>(i) / 512;  // every fourth lies half way
   from[31] = -std::numeric_limits<float>::infinity();
   from[30] = -200;
   OnDevice<float> x(from, device()), powers(Poisoned<float>({32}), device());
   OnDevice<uint64_t> packed(Poisoned<uint64_t>({32}), device());
-  Launch(device(), {"arithmetic", x.view()}, Grid{1, 32}, ArithmeticKernel, x.data(), packed.data(), powers.data());
+  Launch(device(), {"arithmetic", x.view()}, Grid{1, 32}, ArithmeticKernel, x.data(), packed.data(),
+         powers.data());
   const Array<uint64_t> pairs = packed.Get();
   const Array<float> found = powers.Get();
   for (int64_t i = 0; i < 32; ++i) {
-    EXPECT_EQ(pairs[i], ToBFloat16(from[i]).bits | static_cast<uint64_t>(ToBFloat16(-from[i]).bits) << 16) << from[i];
+    EXPECT_EQ(pairs[i], ToBFloat16(from[i]).bits | static_cast<uint64_t>(ToBFloat16(-from[i]).bits)
+                                                       << 16)
+        << from[i];
     const double wanted = i < 30 ? std::exp2(static_cast<double>(from[i])) : 0;
     EXPECT_NEAR(found[i], wanted, 3e-7 * wanted);
   }

@@ -1,14 +1,14 @@
 // Arrays that travel beside the computing stream arrive whole, whatever the stream is busy with.
 // Memory is not reused too early and does not grow with the number of arrays.
-#include <gtest/gtest.h>
+#include "kernels/memory/upload.h"
 
 #include <algorithm>
 #include <deque>
+#include <gtest/gtest.h>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "kernels/memory/upload.h"
 #include "kernels/elementwise.h"
 #include "tests/kernels/cuda/device_arrays.h"
 
@@ -67,12 +67,15 @@ TEST_F(UploadTest, ManyArraysShareAFewBlocks) {
     const ArrayView from(array->data(), DType::F32, Shape{kCount});
     const ArrayView to(sums.data() + (step - 2) * kCount, DType::F32, Shape{kCount});
     for (int times = 0; times < 5; ++times) AddScaled(to, from, 1.0, device());
-    if (step % 10 == 0) { ASSERT_TRUE(device().Wait().ok()); }  // a device may be slower than the host for any number of steps
+    if (step % 10 == 0) {
+      ASSERT_TRUE(device().Wait().ok());
+    }  // a device may be slower than the host for any number of steps
   }
   const Array<float> found = sums.Get();
   for (int step = 0; step < kSteps; ++step) {
     const std::vector<float> numbers = Numbers(kCount, static_cast<size_t>(step));
-    for (int64_t i = 0; i < kCount; i += 997) ASSERT_EQ(found.values[step * kCount + i], 5 * numbers[i]) << step << " " << i;
+    for (int64_t i = 0; i < kCount; i += 997)
+      ASSERT_EQ(found.values[step * kCount + i], 5 * numbers[i]) << step << " " << i;
   }
   EXPECT_LE(uploads.num_blocks(), 16u);
 }

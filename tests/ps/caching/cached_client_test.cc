@@ -13,8 +13,8 @@
 #include "gtest/gtest.h"
 #include "kernels/base/random.h"
 #include "ps/local/local_client.h"
-#include "tests/ps/cluster.h"
 #include "tests/ps/client/slow_answers.h"
+#include "tests/ps/cluster.h"
 #include "tests/ps/training.h"
 
 namespace tandem::ps {
@@ -34,12 +34,17 @@ RemoteClientOptions RemoteOptions(const ConsistencySpec& consistency, size_t mes
   return options;
 }
 
-Counts CountsOf(const Clients& client) { return dynamic_cast<const CachedClient&>(*client.rows).counts(); }
+Counts CountsOf(const Clients& client) {
+  return dynamic_cast<const CachedClient&>(*client.rows).counts();
+}
 
 TEST(CachedClientTest, WithoutBoundsEveryBitIsThatOfNoCache) {
   TableHost plain_host(2);
-  const auto reference =
-      TrainAll([&](uint32_t trainer) { return std::make_unique<LocalClient>(plain_host, trainer, kTrainers); }, {1, 6});
+  const auto reference = TrainAll(
+      [&](uint32_t trainer) {
+        return std::make_unique<LocalClient>(plain_host, trainer, kTrainers);
+      },
+      {1, 6});
   for (const size_t rows : {size_t{0}, size_t{25}, size_t{100000}}) {
     for (const bool remote : {false, true}) {
       SCOPED_TRACE(testing::Message() << rows << " rows, " << (remote ? "remote" : "local"));
@@ -72,7 +77,8 @@ TableSpec CountingSpec() {
 
 class CountingTrainer {
  public:
-  CountingTrainer(ClientStack client, uint32_t trainer) : client_(std::move(client)), trainer_(trainer) {
+  CountingTrainer(ClientStack client, uint32_t trainer)
+      : client_(std::move(client)), trainer_(trainer) {
     EXPECT_TRUE(client_.tables->CreateTables({CountingSpec()}, absl::Seconds(30)).ok());
   }
   const Clients& client() { return client_; }
@@ -81,7 +87,8 @@ class CountingTrainer {
   using Row = std::array<float, kDim>;
   std::vector<Row> Pull(const std::vector<uint64_t>& ids) {
     std::vector<Row> rows(ids.size());
-    const auto pulled = client_.rows->Pull(clock_ + 1, true, {{1, ids, rows[0].data()}}).Wait(Deadline());
+    const auto pulled =
+        client_.rows->Pull(clock_ + 1, true, {{1, ids, rows[0].data()}}).Wait(Deadline());
     EXPECT_TRUE(pulled.ok()) << pulled.status();
     return rows;
   }
@@ -89,7 +96,8 @@ class CountingTrainer {
     std::vector<Row> gradients(ids.size(), Row{});
     for (Row& gradient : gradients) gradient[trainer_] = -1;
     client_.rows->Push(clock_ + 1, 0, {{1, ids, gradients[0].data()}});
-    const auto committed = client_.rows->Commit({clock_ + 1, {{1, 1.0f}}, 1, false, flush}).Wait(Deadline());
+    const auto committed =
+        client_.rows->Commit({clock_ + 1, {{1, 1.0f}}, 1, false, flush}).Wait(Deadline());
     EXPECT_TRUE(committed.ok()) << committed.status();
     ++clock_;
   }
@@ -104,9 +112,11 @@ struct Bounds {
   uint32_t read = 0, write = 0;
 };
 
-std::unique_ptr<CountingTrainer> MakeCountingTrainer(TableHost& host, uint32_t trainer, const Bounds& bounds, size_t rows) {
+std::unique_ptr<CountingTrainer> MakeCountingTrainer(TableHost& host, uint32_t trainer,
+                                                     const Bounds& bounds, size_t rows) {
   ClientStack client = std::make_unique<LocalClient>(host, trainer, 2, Asp());
-  client.Wrap<CachedClient>(CacheOptions{.rows_per_table = rows, .read_bound = bounds.read, .write_bound = bounds.write});
+  client.Wrap<CachedClient>(
+      CacheOptions{.rows_per_table = rows, .read_bound = bounds.read, .write_bound = bounds.write});
   return std::make_unique<CountingTrainer>(std::move(client), trainer);
 }
 
@@ -120,19 +130,22 @@ struct RowHistory {
   std::vector<Gradient> gradients;
 
   int CountOf(uint32_t trainer) const {
-    return static_cast<int>(std::count_if(gradients.begin(), gradients.end(), [&](const Gradient& g) { return g.trainer == trainer; }));
+    return static_cast<int>(std::count_if(gradients.begin(), gradients.end(),
+                                          [&](const Gradient& g) { return g.trainer == trainer; }));
   }
   // Gradients of `trainer` among the last `commits`, each of which has one gradient.
   int CountOfLast(uint32_t trainer, size_t commits) const {
     const size_t begin = gradients.size() - std::min(commits, gradients.size());
-    return static_cast<int>(std::count_if(gradients.begin() + static_cast<std::ptrdiff_t>(begin), gradients.end(),
+    return static_cast<int>(std::count_if(gradients.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          gradients.end(),
                                           [&](const Gradient& g) { return g.trainer == trainer; }));
   }
   // Gradients of `trainer` up to its step `step`.
   int CountUntil(uint32_t trainer, int64_t step) const {
-    return static_cast<int>(std::count_if(gradients.begin(), gradients.end(), [&](const Gradient& g) {
-      return g.trainer == trainer && static_cast<int64_t>(g.step) <= step;
-    }));
+    return static_cast<int>(
+        std::count_if(gradients.begin(), gradients.end(), [&](const Gradient& g) {
+          return g.trainer == trainer && static_cast<int64_t>(g.step) <= step;
+        }));
   }
 };
 
@@ -141,7 +154,8 @@ struct RowHistory {
 int OldestOf(const Bounds& bounds, size_t cache_rows, uint64_t seed, uint64_t* hits) {
   TableHost host(2);
   std::vector<std::unique_ptr<CountingTrainer>> trainers;
-  for (uint32_t t = 0; t < 2; ++t) trainers.push_back(MakeCountingTrainer(host, t, bounds, cache_rows));
+  for (uint32_t t = 0; t < 2; ++t)
+    trainers.push_back(MakeCountingTrainer(host, t, bounds, cache_rows));
   std::map<uint64_t, RowHistory> histories;
   int oldest = 0;
   for (uint64_t turn = 0; turn < 1500; ++turn) {
@@ -162,8 +176,10 @@ int OldestOf(const Bounds& bounds, size_t cache_rows, uint64_t seed, uint64_t* h
       // The gradients that the other trainer must have pushed by now, minus those that the bounds
       // allow to be missing.
       const int64_t pushed_until = static_cast<int64_t>(trainers[other]->clock()) - bounds.write;
-      const int least = bounds.write == 0 ? history.CountOf(other) - history.CountOfLast(other, bounds.read)
-                                          : history.CountUntil(other, pushed_until) - static_cast<int>(bounds.read * (bounds.write + 1));
+      const int least = bounds.write == 0
+                            ? history.CountOf(other) - history.CountOfLast(other, bounds.read)
+                            : history.CountUntil(other, pushed_until) -
+                                  static_cast<int>(bounds.read * (bounds.write + 1));
       EXPECT_GE(has, least) << "turn " << turn << ", row " << ids[i] << " of trainer " << t;
       EXPECT_LE(has, history.CountOf(other));
       oldest = std::max(oldest, history.CountOf(other) - has);
@@ -177,7 +193,8 @@ int OldestOf(const Bounds& bounds, size_t cache_rows, uint64_t seed, uint64_t* h
   EXPECT_TRUE(statistics.ok()) << statistics.status();
   const StepHistogram& left_out = statistics->tables(0).left_out();
   EXPECT_LE(left_out.max(), bounds.read);
-  EXPECT_EQ(std::accumulate(left_out.counts().begin(), left_out.counts().end(), uint64_t{0}), *hits);
+  EXPECT_EQ(std::accumulate(left_out.counts().begin(), left_out.counts().end(), uint64_t{0}),
+            *hits);
   return oldest;
 }
 
@@ -276,7 +293,10 @@ TEST(CachedClientTest, WithBoundsAPullAheadOfTheOwnCommitIsRefused) {
   trainer->PushAndCommit({7});
   const uint64_t id = 7;
   float row[kDim];
-  const absl::Status status = trainer->client().rows->Pull(3, true, {{1, absl::MakeConstSpan(&id, 1), row}}).Wait(Deadline()).status();
+  const absl::Status status = trainer->client()
+                                  .rows->Pull(3, true, {{1, absl::MakeConstSpan(&id, 1), row}})
+                                  .Wait(Deadline())
+                                  .status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
 }
 
@@ -294,7 +314,8 @@ TEST(CachedClientTest, OwnUpdatesShowAsTheServersMadeThem) {
     for (uint64_t step = 1; step <= 12; ++step) {
       const auto ids = MakeIds(step / 3, 40);
       std::vector<std::vector<float>> rows;
-      for (RowClient* client : {static_cast<RowClient*>(&plain), static_cast<RowClient*>(&cached)}) {
+      for (RowClient* client :
+           {static_cast<RowClient*>(&plain), static_cast<RowClient*>(&cached)}) {
         rows.emplace_back(40 * 17);
         ASSERT_TRUE(client->Pull(step, true, {{1, ids, rows.back().data()}}).Wait(Deadline()).ok());
         const auto gradients = MakeValues(step, 40 * 17);
@@ -319,7 +340,9 @@ class KeptGradientsTest : public testing::Test {
   Served OnServer(uint64_t id) {
     float row[kDim];
     uint32_t version = 0;
-    EXPECT_TRUE(observer_.Pull(0, false, {{1, absl::MakeConstSpan(&id, 1), row, &version, 0}}).Wait(Deadline()).ok());
+    EXPECT_TRUE(observer_.Pull(0, false, {{1, absl::MakeConstSpan(&id, 1), row, &version, 0}})
+                    .Wait(Deadline())
+                    .ok());
     return {row[0], version - 1};
   }
   void Step(const std::vector<uint64_t>& ids, bool flush = false) {
@@ -345,8 +368,10 @@ TEST_F(KeptGradientsTest, ReachServersAsOneCommitWhenTheyAreDue) {
 
 TEST_F(KeptGradientsTest, ReachServersWithAFlushAndBeforeItNothingIsSavedOrHashed) {
   Step({7});
-  EXPECT_TRUE(absl::IsFailedPrecondition(trainer_->client().tables->Hash().Wait(Deadline()).status()));
-  EXPECT_TRUE(absl::IsFailedPrecondition(trainer_->client().tables->Save(1, "/tmp", Deadline()).Wait(Deadline()).status()));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(trainer_->client().tables->Hash().Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      trainer_->client().tables->Save(1, "/tmp", Deadline()).Wait(Deadline()).status()));
   Step({8}, /*flush=*/true);
   EXPECT_EQ(OnServer(7).gradients, 1);
   EXPECT_EQ(OnServer(8).gradients, 1);
@@ -368,7 +393,8 @@ TEST_F(KeptGradientsTest, StepThatIsSkippedDropsItsOwnGradientsOnly) {
   const float gradient[kDim] = {-1, 0};
   const uint64_t id = 7;
   trainer_->client().rows->Push(3, 0, {{1, absl::MakeConstSpan(&id, 1), gradient}});
-  ASSERT_TRUE(trainer_->client().rows->Commit({3, {{1, 1.0f}}, 1, /*skip=*/true}).Wait(Deadline()).ok());
+  ASSERT_TRUE(
+      trainer_->client().rows->Commit({3, {{1, 1.0f}}, 1, /*skip=*/true}).Wait(Deadline()).ok());
   EXPECT_EQ(OnServer(7).gradients, 1) << "kept since step 1";
   EXPECT_EQ(OnServer(8).gradients, 0);
 }
@@ -378,7 +404,8 @@ TEST_F(KeptGradientsTest, RefusedPushFailsItsCommitAndKeepsTheOthers) {
   const float broken[kDim] = {std::nanf(""), 0};
   const uint64_t id = 8;
   trainer_->client().rows->Push(2, 0, {{1, absl::MakeConstSpan(&id, 1), broken}});
-  EXPECT_TRUE(absl::IsOutOfRange(trainer_->client().rows->Commit({2, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsOutOfRange(
+      trainer_->client().rows->Commit({2, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status()));
   Step({9}, /*flush=*/true);
   EXPECT_EQ(OnServer(7).gradients, 1);
   EXPECT_EQ(OnServer(8).gradients, 0);
@@ -394,13 +421,25 @@ TEST_F(KeptGradientsTest, SumThatOverflowsFailsItsCommitAndEveryCallBehindIt) {
   for (uint64_t step = 1; step <= 1 + kWriteBound; ++step) {
     ASSERT_TRUE(committed.ok()) << committed;
     ASSERT_TRUE(trainer_->client().rows->Pull(step, true, {{1, ids, rows}}).Wait(Deadline()).ok());
-    ASSERT_TRUE(trainer_->client().rows->Push(step, 0, {{1, ids, gradients}}).Wait(Deadline()).ok());
-    committed = trainer_->client().rows->Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status();
+    ASSERT_TRUE(
+        trainer_->client().rows->Push(step, 0, {{1, ids, gradients}}).Wait(Deadline()).ok());
+    committed =
+        trainer_->client().rows->Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status();
   }
   EXPECT_TRUE(absl::IsOutOfRange(committed)) << committed;
-  EXPECT_NE(committed.message().find("the gradients of id 8 are finite and their sum is not"), absl::string_view::npos) << committed;
-  EXPECT_EQ(trainer_->client().rows->Pull(2 + kWriteBound, true, {{1, ids, rows}}).Wait(Deadline()).status(), committed);
-  EXPECT_EQ(trainer_->client().rows->Commit({2 + kWriteBound, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status(), committed);
+  EXPECT_NE(committed.message().find("the gradients of id 8 are finite and their sum is not"),
+            absl::string_view::npos)
+      << committed;
+  EXPECT_EQ(trainer_->client()
+                .rows->Pull(2 + kWriteBound, true, {{1, ids, rows}})
+                .Wait(Deadline())
+                .status(),
+            committed);
+  EXPECT_EQ(trainer_->client()
+                .rows->Commit({2 + kWriteBound, {{1, 1.0f}}, 1, false})
+                .Wait(Deadline())
+                .status(),
+            committed);
   EXPECT_EQ(trainer_->client().tables->Statistics().Wait(Deadline())->tables(0).rejected(), 1u);
 }
 
@@ -413,7 +452,8 @@ TEST(KeptGuardTest, GradientsThatAreKeptOutAreInTheStatistics) {
       TableHost host(1);
       TableSpec spec = CountingSpec();
       spec.set_non_finite(policy);
-      const CacheOptions options{.rows_per_table = 9, .read_bound = 1, .write_bound = write_bound, .trainer = 1};
+      const CacheOptions options{
+          .rows_per_table = 9, .read_bound = 1, .write_bound = write_bound, .trainer = 1};
       LocalClient inner(host, 1, 2, Asp());
       CachedClient client(ClientsOf(inner), options);
       ASSERT_TRUE(client.CreateTables({spec}, absl::Seconds(30)).ok());
@@ -421,13 +461,15 @@ TEST(KeptGuardTest, GradientsThatAreKeptOutAreInTheStatistics) {
       const float gradients[] = {1, 1, 1, std::nanf("")};
       const bool refused = !client.Push(1, 0, {{1, ids, gradients}}).Wait(Deadline()).ok();
       EXPECT_EQ(refused, policy == TableSpec::REJECT);
-      EXPECT_EQ(client.Commit({1, {{1, 1.0f}}, 1, false, /*flush=*/true}).Wait(Deadline()).ok(), !refused);
+      EXPECT_EQ(client.Commit({1, {{1, 1.0f}}, 1, false, /*flush=*/true}).Wait(Deadline()).ok(),
+                !refused);
       const auto statistics = client.Statistics().Wait(Deadline());
       ASSERT_TRUE(statistics.ok()) << statistics.status();
       ASSERT_EQ(statistics->tables_size(), 1);
       const TableStatistics& table = statistics->tables(0);
       EXPECT_EQ(table.rejected(), policy == TableSpec::REJECT ? 1u : 0u);
-      EXPECT_EQ(table.skipped(), policy == TableSpec::SKIP ? 1u : 0u) << "counted once, here or there";
+      EXPECT_EQ(table.skipped(), policy == TableSpec::SKIP ? 1u : 0u)
+          << "counted once, here or there";
       EXPECT_EQ(table.mended(), policy == TableSpec::CLIP ? 1u : 0u);
       EXPECT_EQ(table.first_offender().id(), 8u);
       EXPECT_EQ(table.first_offender().trainer(), 1u);
@@ -453,7 +495,8 @@ class LostAnswers : public ForwardingClient {
  public:
   using ForwardingClient::ForwardingClient;
 
-  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override {
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create,
+                              std::vector<PullSegment> segments) override {
     asked_.assign(segments[0].versions, segments[0].versions + segments[0].ids.size());
     return ForwardingClient::Pull(step, create, std::move(segments));
   }
@@ -473,11 +516,14 @@ class LostAnswers : public ForwardingClient {
 
 TEST(CachedClientTest, AfterACommitThatFailedNoRowOfBeforeIsGoodEnough) {
   for (const Bounds& bounds : {Bounds{4, 0}, Bounds{0, 2}, Bounds{4, 2}}) {
-    SCOPED_TRACE(testing::Message() << "read bound " << bounds.read << ", write bound " << bounds.write);
+    SCOPED_TRACE(testing::Message()
+                 << "read bound " << bounds.read << ", write bound " << bounds.write);
     TableHost host(1);
     LocalClient inner(host, 0, 2, Asp());
     LostAnswers answers(ClientsOf(inner));
-    CachedClient client(ClientsOf(answers), {.rows_per_table = 9, .read_bound = bounds.read, .write_bound = bounds.write});
+    CachedClient client(
+        ClientsOf(answers),
+        {.rows_per_table = 9, .read_bound = bounds.read, .write_bound = bounds.write});
     ASSERT_TRUE(client.CreateTables({CountingSpec()}, absl::Seconds(30)).ok());
     const std::vector<uint64_t> ids = {7, 8};
     const std::vector<float> gradients(ids.size() * kDim, -1);
@@ -492,7 +538,8 @@ TEST(CachedClientTest, AfterACommitThatFailedNoRowOfBeforeIsGoodEnough) {
     ASSERT_FALSE(step(2));
     EXPECT_NE(answers.asked(), (std::vector<uint32_t>{0, 0})) << "rows were kept after step 1";
     EXPECT_TRUE(client.Pull(3, true, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
-    EXPECT_EQ(answers.asked(), (std::vector<uint32_t>{0, 0})) << "nobody knows what is in the servers' rows";
+    EXPECT_EQ(answers.asked(), (std::vector<uint32_t>{0, 0}))
+        << "nobody knows what is in the servers' rows";
     EXPECT_EQ(rows, std::vector<float>(ids.size() * kDim, 2));
   }
 }

@@ -5,8 +5,8 @@
 
 #include "gtest/gtest.h"
 #include "ps/local/local_client.h"
-#include "tests/ps/cluster.h"
 #include "tests/ps/client/slow_answers.h"
+#include "tests/ps/cluster.h"
 #include "tests/ps/spec.h"
 
 namespace tandem::ps {
@@ -41,7 +41,8 @@ class Trainer {
     const auto pushed = client_.rows->Push(step_, 0, {{1, ids, gradients.data()}}).Wait(Deadline());
     EXPECT_TRUE(pushed.ok()) << pushed.status();
   }
-  rpc::Future<rpc::Done> StartCommit(float rate, float scale = 1, bool skip = false, bool flush = false) {
+  rpc::Future<rpc::Done> StartCommit(float rate, float scale = 1, bool skip = false,
+                                     bool flush = false) {
     return client_.rows->Commit({step_++, {{1, rate}}, scale, skip, flush});
   }
   void Commit(float rate, float scale = 1, bool skip = false, bool flush = false) {
@@ -68,19 +69,26 @@ ClientStack GeoOver(ClientStack client, const GeoClientOptions& options) {
 class GeoClientTest : public testing::TestWithParam<bool> {
  protected:
   ClientStack Plain(uint32_t trainer, uint32_t num_trainers, const ConsistencySpec& consistency) {
-    if (!GetParam()) return std::make_unique<LocalClient>(host_, trainer, num_trainers, consistency);
+    if (!GetParam())
+      return std::make_unique<LocalClient>(host_, trainer, num_trainers, consistency);
     RemoteClientOptions options{.timeout = absl::Seconds(30), .message_bytes = 256};
     options.consistency = consistency;
     return cluster_.MakeClient(trainer, num_trainers, options);
   }
   Trainer Geo(uint32_t trainer, uint32_t num_trainers, uint64_t geo_steps, const TableSpec& spec,
               const ConsistencySpec& consistency = Asp()) {
-    return Trainer(GeoOver(Plain(trainer, num_trainers, consistency), {num_trainers, geo_steps, trainer}), spec);
+    return Trainer(
+        GeoOver(Plain(trainer, num_trainers, consistency), {num_trainers, geo_steps, trainer}),
+        spec);
   }
 
   void ExpectFailed(Trainer& trainer, const absl::Status& failure) {
     std::vector<float> rows(kValues);
-    EXPECT_EQ(trainer.client().rows->Pull(trainer.step(), true, {{1, ids_, rows.data()}}).Wait(Deadline()).status(), failure);
+    EXPECT_EQ(trainer.client()
+                  .rows->Pull(trainer.step(), true, {{1, ids_, rows.data()}})
+                  .Wait(Deadline())
+                  .status(),
+              failure);
     EXPECT_EQ(trainer.StartCommit(1).Wait(Deadline()).status(), failure);
   }
 
@@ -101,7 +109,8 @@ TEST_P(GeoClientTest, ServersHearOfStepsWhenTheWindowEndsAndTheTrainerSeesThemAt
     const std::vector<float> mine = trainer.Pull(ids_), servers = trainer.OnServers(ids_);
     for (size_t i = 0; i < kValues; ++i) {
       ASSERT_NEAR(mine[i], first[i] - 0.5f * static_cast<float>(step), 1e-5) << "step " << step;
-      ASSERT_NEAR(servers[i], first[i] - 0.5f * static_cast<float>(step / 3 * 3), 1e-5) << "step " << step;
+      ASSERT_NEAR(servers[i], first[i] - 0.5f * static_cast<float>(step / 3 * 3), 1e-5)
+          << "step " << step;
     }
   }
 }
@@ -141,7 +150,8 @@ TEST_P(GeoClientTest, WindowsOfOneStepOfSgdAreBspToRounding) {
     for (uint32_t t = 0; t < 2; ++t) {
       const auto ids = MakeIds(step * 2 + t, kIds);
       const std::vector<float> rows = geo[t].Pull(ids), expected = bsp[t].Pull(ids);
-      for (size_t i = 0; i < kValues; ++i) ASSERT_NEAR(rows[i], expected[i], 1e-5) << "step " << step;
+      for (size_t i = 0; i < kValues; ++i)
+        ASSERT_NEAR(rows[i], expected[i], 1e-5) << "step " << step;
       for (Trainer* trainer : {&geo[t], &bsp[t]}) {
         trainer->Push(ids, MakeValues(step * 2 + t, kValues));
         commits.push_back(trainer->StartCommit(0.1f, 0.25f, /*skip=*/step == 7));
@@ -186,8 +196,10 @@ TEST_P(GeoClientTest, FlushEndsTheWindowAndWithoutItNothingIsSavedOrHashed) {
   const std::vector<float> first = trainer.Pull(ids_);
   trainer.Push(ids_, ones_);
   trainer.Commit(1);
-  EXPECT_TRUE(absl::IsFailedPrecondition(trainer.client().tables->Hash().Wait(Deadline()).status()));
-  EXPECT_TRUE(absl::IsFailedPrecondition(trainer.client().tables->Save(1, "/tmp", Deadline()).Wait(Deadline()).status()));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(trainer.client().tables->Hash().Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      trainer.client().tables->Save(1, "/tmp", Deadline()).Wait(Deadline()).status()));
   trainer.Commit(1, 1, false, /*flush=*/true);
   const auto hash = trainer.client().tables->Hash().Wait(Deadline());
   ASSERT_TRUE(hash.ok()) << hash.status();
@@ -211,18 +223,24 @@ TEST_P(GeoClientTest, RefusedPushFailsItsCommitAndChangesNothing) {
   const std::vector<float> first = trainer.Pull(ids_);
   std::vector<float> broken = ones_;
   broken[17] = std::nanf("");
-  const std::vector<uint64_t> unknown = {ids_[0], 987654321}, twice = {ids_[0], ids_[0]}, zero = {0};
+  const std::vector<uint64_t> unknown = {ids_[0], 987654321}, twice = {ids_[0], ids_[0]},
+                              zero = {0};
   const auto push = [&](const std::vector<uint64_t>& ids, const std::vector<float>& gradients) {
-    return trainer.client().rows->Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status();
+    return trainer.client()
+        .rows->Push(1, 0, {{1, ids, gradients.data()}})
+        .Wait(Deadline())
+        .status();
   };
   EXPECT_TRUE(push(ids_, ones_).ok());
   const absl::Status rejected = push(ids_, broken);
   EXPECT_TRUE(absl::IsOutOfRange(rejected)) << rejected;
-  for (const absl::Status& refused : {push(unknown, ones_), push(twice, ones_), push(zero, ones_),
-                                      trainer.client().rows->Push(1, 0, {{2, ids_, ones_.data()}}).Wait(Deadline()).status()}) {
+  for (const absl::Status& refused :
+       {push(unknown, ones_), push(twice, ones_), push(zero, ones_),
+        trainer.client().rows->Push(1, 0, {{2, ids_, ones_.data()}}).Wait(Deadline()).status()}) {
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   }
-  const absl::Status committed = trainer.client().rows->Commit({1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status();
+  const absl::Status committed =
+      trainer.client().rows->Commit({1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsOutOfRange(committed)) << "the first refusal: " << committed;
   EXPECT_EQ(trainer.Pull(ids_), first);
   trainer.Push(ids_, ones_);
@@ -238,7 +256,9 @@ TEST_P(GeoClientTest, CopyThatOverflowsFailsItsCommitAndEveryCallBehindIt) {
   trainer.Push(ids_, std::vector<float>(kValues, 2e38f));
   const absl::Status committed = trainer.StartCommit(1e20f).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsOutOfRange(committed)) << committed;
-  EXPECT_NE(committed.message().find("of trainer 0 up to step 1 is not finite"), absl::string_view::npos) << committed;
+  EXPECT_NE(committed.message().find("of trainer 0 up to step 1 is not finite"),
+            absl::string_view::npos)
+      << committed;
   ExpectFailed(trainer, committed);
 }
 
@@ -267,7 +287,8 @@ TEST_P(GeoClientTest, GuardedGradientsAreInTheStatisticsOfTheTrainerThatHadThem)
     broken[5 * kDim] = INFINITY;
     broken[7 * kDim] = 2;  // times 2 trainers: longer than max_row_norm
     trainer.Pull(ids_);
-    const absl::Status pushed = trainer.client().rows->Push(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
+    const absl::Status pushed =
+        trainer.client().rows->Push(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
     EXPECT_EQ(pushed.ok(), policy != TableSpec::REJECT) << pushed;
     trainer.StartCommit(1).Wait(Deadline()).IgnoreError();
     const auto statistics = trainer.client().tables->Statistics().Wait(Deadline());
@@ -282,7 +303,8 @@ TEST_P(GeoClientTest, GuardedGradientsAreInTheStatisticsOfTheTrainerThatHadThem)
     EXPECT_EQ(table.first_offender().id(), ids_[5]);
     EXPECT_EQ(table.first_offender().trainer(), 1u);
     EXPECT_EQ(table.first_offender().step(), 1u);
-    EXPECT_FALSE(other.client().tables->Statistics().Wait(Deadline())->tables(0).has_first_offender());
+    EXPECT_FALSE(
+        other.client().tables->Statistics().Wait(Deadline())->tables(0).has_first_offender());
   }
 }
 
@@ -299,8 +321,10 @@ TEST_P(GeoClientTest, AbortFailsWhatNeedsServers) {
   Trainer trainer = Geo(0, 1, 1, MakeTableSpec(1, kDim));
   trainer.client().rows->Abort(absl::AbortedError("a peer is gone"));
   std::vector<float> rows(kValues);
-  EXPECT_TRUE(absl::IsAborted(trainer.client().rows->Pull(1, true, {{1, ids_, rows.data()}}).Wait(Deadline()).status()));
-  EXPECT_TRUE(absl::IsAborted(trainer.client().rows->Commit({1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsAborted(
+      trainer.client().rows->Pull(1, true, {{1, ids_, rows.data()}}).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsAborted(
+      trainer.client().rows->Commit({1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status()));
 }
 
 TEST_P(GeoClientTest, PullAheadOfTheOwnCommitIsRefused) {
@@ -308,7 +332,8 @@ TEST_P(GeoClientTest, PullAheadOfTheOwnCommitIsRefused) {
   trainer.Commit(1);
   std::vector<float> rows(kValues);
   for (const uint64_t step : {1, 3}) {
-    const absl::Status status = trainer.client().rows->Pull(step, true, {{1, ids_, rows.data()}}).Wait(Deadline()).status();
+    const absl::Status status =
+        trainer.client().rows->Pull(step, true, {{1, ids_, rows.data()}}).Wait(Deadline()).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   }
 }

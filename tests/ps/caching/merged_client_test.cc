@@ -13,8 +13,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "ps/local/local_client.h"
-#include "tests/ps/cluster.h"
 #include "tests/ps/caching/merging.h"
+#include "tests/ps/cluster.h"
 #include "tests/ps/forwarding_client.h"
 #include "tests/ps/training.h"
 
@@ -37,7 +37,8 @@ void ExpectSameTraces(const std::vector<Trace>& a, const std::vector<Trace>& b) 
   ASSERT_EQ(a.size(), b.size());
   for (size_t trainer = 0; trainer < a.size(); ++trainer) {
     ASSERT_EQ(a[trainer].rows.size(), b[trainer].rows.size());
-    EXPECT_EQ(0, std::memcmp(a[trainer].rows.data(), b[trainer].rows.data(), a[trainer].rows.size() * sizeof(float)));
+    EXPECT_EQ(0, std::memcmp(a[trainer].rows.data(), b[trainer].rows.data(),
+                             a[trainer].rows.size() * sizeof(float)));
     EXPECT_EQ(a[trainer].norms, b[trainer].norms);
     EXPECT_EQ(a[trainer].hash.hash, b[trainer].hash.hash);
     EXPECT_EQ(a[trainer].hash.num_rows, b[trainer].hash.num_rows);
@@ -67,13 +68,18 @@ TEST(MergedClientTest, EveryBitIsThatWithoutMerging) {
     const auto reference = TrainTogether(host, plain);
     ASSERT_GT(reference[0].hash.num_rows, 200u);
     for (const size_t push_bytes : {size_t{1}, size_t{4000}, size_t{1} << 20}) {
-      SCOPED_TRACE(testing::Message() << trainers << " trainers, pushes of " << push_bytes << " bytes");
+      SCOPED_TRACE(testing::Message()
+                   << trainers << " trainers, pushes of " << push_bytes << " bytes");
       TableHost tables(2);
-      const auto local = [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, trainers); };
+      const auto local = [&](uint32_t trainer) {
+        return std::make_unique<LocalClient>(tables, trainer, trainers);
+      };
       ExpectSameTraces(TrainTogether(host, host.MakeClients(local, {push_bytes})), reference);
       for (const int servers : {1, 3}) {
         PsCluster cluster(servers, 2);
-        const auto remote = [&](uint32_t trainer) { return cluster.MakeClient(trainer, trainers, {absl::Seconds(20), 700}); };
+        const auto remote = [&](uint32_t trainer) {
+          return cluster.MakeClient(trainer, trainers, {absl::Seconds(20), 700});
+        };
         ExpectSameTraces(TrainTogether(host, host.MakeClients(remote, {push_bytes})), reference);
       }
     }
@@ -87,15 +93,21 @@ TEST(MergedClientTest, SlicesAddUpBeforeTrainersAndTrainersBeforePushes) {
   const auto train = [&](bool merged) {
     MergingHost host(kPushers);
     TableHost tables(2);
-    const auto local = [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, kPushers); };
+    const auto local = [&](uint32_t trainer) {
+      return std::make_unique<LocalClient>(tables, trainer, kPushers);
+    };
     std::vector<ClientStack> clients;
     if (merged) clients = host.MakeClients(local);
-    for (uint32_t trainer = 0; !merged && trainer < kPushers; ++trainer) clients.push_back(local(trainer));
+    for (uint32_t trainer = 0; !merged && trainer < kPushers; ++trainer)
+      clients.push_back(local(trainer));
     host.Run([&](uint32_t trainer) {
       ASSERT_TRUE(clients[trainer].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
       for (const uint32_t slice : {4 - trainer, trainer, 2u, 2u}) {
         const auto gradients = MakeValues(trainer * 7 + slice, ids.size() * kDim);
-        ASSERT_TRUE(clients[trainer].rows->Push(1, slice, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+        ASSERT_TRUE(clients[trainer]
+                        .rows->Push(1, slice, {{1, ids, gradients.data()}})
+                        .Wait(Deadline())
+                        .ok());
       }
       const auto committed = clients[trainer].rows->Commit(Rate1(1)).Wait(Deadline());
       ASSERT_TRUE(committed.ok()) << committed.status();
@@ -129,15 +141,18 @@ struct Seen {
 
 class Watched : public ForwardingClient, public MergedPushes {
  public:
-  Watched(const Clients& inner, MergedPushes& pushes, Seen* seen) : ForwardingClient(inner), pushes_(pushes), seen_(seen) {}
+  Watched(const Clients& inner, MergedPushes& pushes, Seen* seen)
+      : ForwardingClient(inner), pushes_(pushes), seen_(seen) {}
   Future<Done> Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override {
     ADD_FAILURE() << "a push by itself";
     return ForwardingClient::Push(step, slice, std::move(segments));
   }
   PushName NamePush() override { return pushes_.NamePush(); }
-  Future<Done> PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) override {
+  Future<Done> PushMerged(uint64_t step, const std::vector<PushName>& names,
+                          std::vector<PushSegment> segments) override {
     absl::MutexLock lock(&seen_->mutex);
-    for (const PushSegment& segment : segments) seen_->ids.insert(segment.ids.begin(), segment.ids.end());
+    for (const PushSegment& segment : segments)
+      seen_->ids.insert(segment.ids.begin(), segment.ids.end());
     for (const PushName& name : names) seen_->covered[names[0].trainer].insert(name.trainer);
     return pushes_.PushMerged(step, names, std::move(segments));
   }
@@ -148,8 +163,9 @@ class Watched : public ForwardingClient, public MergedPushes {
 };
 
 // Pushes and commits step 1 of a table. Its rows are then minus the sum of their gradients.
-absl::Status PushAndCommit(RowClient& client, const std::vector<uint64_t>& ids, const std::vector<float>& gradients,
-                           uint32_t slice = 0, absl::Duration patience = absl::Seconds(20)) {
+absl::Status PushAndCommit(RowClient& client, const std::vector<uint64_t>& ids,
+                           const std::vector<float>& gradients, uint32_t slice = 0,
+                           absl::Duration patience = absl::Seconds(20)) {
   const auto pushed = client.Push(1, slice, {{1, ids, gradients.data()}});
   const absl::Status committed = client.Commit(Rate1(1)).Wait(absl::Now() + patience).status();
   const absl::Status push = pushed.Wait(absl::Now() + patience).status();
@@ -173,17 +189,22 @@ TEST(MergedClientTest, AnIdReachesServersOnceAndItsPushNamesWhoseGradientsItHas)
     ASSERT_TRUE(clients[trainer].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
     std::vector<uint64_t> ids = shared;
     if (trainer == 2) ids.clear();
-    const absl::Status status = PushAndCommit(*clients[trainer].rows, ids, std::vector<float>(ids.size() * kDim, 1));
+    const absl::Status status =
+        PushAndCommit(*clients[trainer].rows, ids, std::vector<float>(ids.size() * kDim, 1));
     EXPECT_TRUE(status.ok()) << status;
   });
   EXPECT_EQ(seen.ids, std::multiset<uint64_t>(shared.begin(), shared.end()));
-  EXPECT_EQ(seen.covered, (std::map<uint32_t, std::set<uint32_t>>{{0, {0, 1}}, {1, {0, 1}}, {2, {0, 1, 2}}}));
+  EXPECT_EQ(seen.covered,
+            (std::map<uint32_t, std::set<uint32_t>>{{0, {0, 1}}, {1, {0, 1}}, {2, {0, 1, 2}}}));
   std::vector<float> rows(shared.size() * kDim);
   ASSERT_TRUE(clients[0].rows->Pull(0, false, {{1, shared, rows.data()}}).Wait(Deadline()).ok());
   EXPECT_EQ(rows, std::vector<float>(rows.size(), -2));
-  const auto merged_by_0 = std::count_if(shared.begin(), shared.end(), [](uint64_t id) { return rpc::VirtualShard(1, id) * 3 / 1024 == 0; });
-  const std::string line = absl::StrCat("merged pushes: gradients of ", 2 * merged_by_0, " rows of 3 trainers were added up here, and ",
-                                        merged_by_0, " rows pushed");
+  const auto merged_by_0 = std::count_if(shared.begin(), shared.end(), [](uint64_t id) {
+    return rpc::VirtualShard(1, id) * 3 / 1024 == 0;
+  });
+  const std::string line =
+      absl::StrCat("merged pushes: gradients of ", 2 * merged_by_0,
+                   " rows of 3 trainers were added up here, and ", merged_by_0, " rows pushed");
   EXPECT_EQ(clients[0].tables->Report(), std::vector<std::string>{line});
 }
 
@@ -192,18 +213,28 @@ TEST(MergedClientTest, ServersKnowACoveredPushWhenItComesByItself) {
     PsCluster cluster(1, 2);
     const auto sender = cluster.MakeClient(0, 2, {.timeout = absl::Seconds(20)});
     const auto other = cluster.MakeClient(1, 2, {.timeout = absl::Seconds(20)});
-    for (const auto* client : {&sender, &other}) ASSERT_TRUE((*client)->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
+    for (const auto* client : {&sender, &other})
+      ASSERT_TRUE((*client)->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
     const std::vector<uint64_t> ids = {1, 2, 3, 4, 5, 6, 7, 8};
     const std::vector<float> both(ids.size() * kDim, 3), alone(ids.size() * kDim, 1);
     // The first push of `other` has sequence 1.
     const auto push_merged = [&] {
-      return sender->PushMerged(1, {sender->NamePush(), {1, 1, 1}}, {{1, ids, both.data()}}).Wait(Deadline()).status();
+      return sender->PushMerged(1, {sender->NamePush(), {1, 1, 1}}, {{1, ids, both.data()}})
+          .Wait(Deadline())
+          .status();
     };
-    const auto push_alone = [&] { return other->Push(1, 0, {{1, ids, alone.data()}}).Wait(Deadline()).status(); };
-    absl::Status first = alone_first ? push_alone() : push_merged(), second = alone_first ? push_merged() : push_alone();
+    const auto push_alone = [&] {
+      return other->Push(1, 0, {{1, ids, alone.data()}}).Wait(Deadline()).status();
+    };
+    absl::Status first = alone_first ? push_alone() : push_merged(),
+                 second = alone_first ? push_merged() : push_alone();
     EXPECT_TRUE(first.ok()) << first;
-    EXPECT_EQ(second.code(), alone_first ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kOk) << second;
-    EXPECT_EQ(second.message().find("cannot be taken apart") != absl::string_view::npos, alone_first) << second;
+    EXPECT_EQ(second.code(),
+              alone_first ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kOk)
+        << second;
+    EXPECT_EQ(second.message().find("cannot be taken apart") != absl::string_view::npos,
+              alone_first)
+        << second;
     const StatisticsReply statistics = *other->Statistics().Wait(Deadline());
     EXPECT_EQ(statistics.pushes(), 1u);
     EXPECT_EQ(statistics.repeated_pushes(), alone_first ? 0u : 1u);
@@ -228,7 +259,9 @@ struct Guarded {
 Guarded PushNonFinite(TableSpec::NonFinite policy, bool merged) {
   MergingHost host(2);
   TableHost tables(2);
-  const auto local = [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 2); };
+  const auto local = [&](uint32_t trainer) {
+    return std::make_unique<LocalClient>(tables, trainer, 2);
+  };
   std::vector<ClientStack> clients;
   if (merged) clients = host.MakeClients(local);
   for (uint32_t trainer = 0; !merged && trainer < 2; ++trainer) clients.push_back(local(trainer));
@@ -241,9 +274,11 @@ Guarded PushNonFinite(TableSpec::NonFinite policy, bool merged) {
       gradients[2 * kDim] = std::numeric_limits<float>::quiet_NaN();
       gradients[2 * kDim + 2] = -std::numeric_limits<float>::infinity();
     }
-    guarded.results[trainer] = PushAndCommit(*clients[trainer].rows, ids, gradients, trainer, absl::Seconds(merged ? 20 : 1));
+    guarded.results[trainer] = PushAndCommit(*clients[trainer].rows, ids, gradients, trainer,
+                                             absl::Seconds(merged ? 20 : 1));
   });
-  EXPECT_TRUE(clients[0].rows->Pull(0, false, {{1, ids, guarded.rows.data()}}).Wait(Deadline()).ok());
+  EXPECT_TRUE(
+      clients[0].rows->Pull(0, false, {{1, ids, guarded.rows.data()}}).Wait(Deadline()).ok());
   guarded.statistics = *clients[0].tables->Statistics().Wait(Deadline());
   return guarded;
 }
@@ -267,8 +302,10 @@ TEST(MergedClientTest, ARejectedGradientFailsTheStepForAllNamingWhoseItIs) {
   const Guarded merged = PushNonFinite(TableSpec::REJECT, true);
   for (const absl::Status& result : merged.results) {
     EXPECT_TRUE(absl::IsOutOfRange(result)) << result;
-    EXPECT_NE(result.message().find("the gradient of id 3 is not finite (NaN or infinity), from trainer 1 in step 1"),
-              absl::string_view::npos) << result;
+    EXPECT_NE(result.message().find(
+                  "the gradient of id 3 is not finite (NaN or infinity), from trainer 1 in step 1"),
+              absl::string_view::npos)
+        << result;
   }
   EXPECT_EQ(merged.statistics.tables(0).rejected(), 1u);
   EXPECT_EQ(merged.rows, std::vector<float>(merged.rows.size(), 0)) << "nothing was applied";
@@ -277,7 +314,8 @@ TEST(MergedClientTest, ARejectedGradientFailsTheStepForAllNamingWhoseItIs) {
 TEST(MergedClientTest, BadPushesAreRefusedAndHeldNoFurther) {
   MergingHost host(1);
   TableHost tables(1);
-  const auto clients = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 1); });
+  const auto clients = host.MakeClients(
+      [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 1); });
   const Clients& client = clients[0];
   ASSERT_TRUE(client.tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
   const std::vector<float> gradients(2 * kDim, 1);
@@ -285,33 +323,43 @@ TEST(MergedClientTest, BadPushesAreRefusedAndHeldNoFurther) {
     return client.rows->Push(step, 0, {{table, ids, gradients.data()}}).Wait(Deadline()).status();
   };
   EXPECT_EQ(push(1, 1, {4, 5}), absl::OkStatus());
-  EXPECT_EQ(push(2, 1, {4}), absl::InvalidArgumentError("push for step 2, but pushes of step 1 wait for their commit"));
+  EXPECT_EQ(push(2, 1, {4}), absl::InvalidArgumentError(
+                                 "push for step 2, but pushes of step 1 wait for their commit"));
   const absl::Status committed = client.rows->Commit(Rate1(1)).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsInvalidArgument(committed)) << "a push of the step was refused";
 
-  const auto others = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 1); });
+  const auto others = host.MakeClients(
+      [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 1); });
   ASSERT_TRUE(others[0].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
   const auto push_other = [&](uint64_t step, uint32_t table, const std::vector<uint64_t>& ids) {
-    return others[0].rows->Push(step, 0, {{table, ids, gradients.data()}}).Wait(Deadline()).status();
+    return others[0]
+        .rows->Push(step, 0, {{table, ids, gradients.data()}})
+        .Wait(Deadline())
+        .status();
   };
   EXPECT_TRUE(absl::IsInvalidArgument(push_other(1, 7, {4}))) << "no such table";
   EXPECT_TRUE(absl::IsInvalidArgument(push_other(1, 1, {0}))) << "padding";
   EXPECT_TRUE(absl::IsInvalidArgument(push_other(1, 1, {4, 4}))) << "twice";
   std::vector<float> rows(2 * kDim);
-  ASSERT_TRUE(others[0].rows->Pull(0, false, {{1, std::vector<uint64_t>{4, 5}, rows.data()}}).Wait(Deadline()).ok());
+  ASSERT_TRUE(others[0]
+                  .rows->Pull(0, false, {{1, std::vector<uint64_t>{4, 5}, rows.data()}})
+                  .Wait(Deadline())
+                  .ok());
   EXPECT_EQ(rows, std::vector<float>(2 * kDim, 0));
 }
 
 TEST(MergedClientTest, APushAfterTheNormIsRefused) {
   MergingHost host(1);
   TableHost tables(1);
-  const auto clients = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 1); });
+  const auto clients = host.MakeClients(
+      [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 1); });
   ASSERT_TRUE(clients[0].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
   const std::vector<uint64_t> ids = {9};
   const std::vector<float> gradients(kDim, 2);
   ASSERT_TRUE(clients[0].rows->Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
   EXPECT_EQ(*clients[0].rows->GradientNorm(1).Wait(Deadline()), absl::uint128{12} << 64);
-  EXPECT_TRUE(absl::IsFailedPrecondition(clients[0].rows->Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      clients[0].rows->Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status()));
 }
 
 // A client that is gone: pushes handed to it are never pushed.
@@ -319,11 +367,16 @@ class Dying : public ForwardingClient, public MergedPushes {
  public:
   Dying(const Clients& inner, MergedPushes& pushes) : ForwardingClient(inner), pushes_(pushes) {}
   PushName NamePush() override { return pushes_.NamePush(); }
-  Future<Done> PushMerged(uint64_t, const std::vector<PushName>&, std::vector<PushSegment>) override { return Gone(); }
+  Future<Done> PushMerged(uint64_t, const std::vector<PushName>&,
+                          std::vector<PushSegment>) override {
+    return Gone();
+  }
   Future<Done> Commit(const CommitArgs&) override { return Gone(); }
 
  private:
-  static Future<Done> Gone() { return Future<Done>::Ready(absl::UnavailableError("this trainer is gone")); }
+  static Future<Done> Gone() {
+    return Future<Done>::Ready(absl::UnavailableError("this trainer is gone"));
+  }
 
   MergedPushes& pushes_;
 };
@@ -344,7 +397,8 @@ TEST(MergedClientTest, WhatAMergerTookAlongIsAppliedNeverAndByNobody) {
   std::vector<absl::Status> results(2);
   host.Run([&](uint32_t trainer) {
     ASSERT_TRUE(clients[trainer].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
-    results[trainer] = PushAndCommit(*clients[trainer].rows, ids, std::vector<float>(ids.size() * kDim, 1));
+    results[trainer] =
+        PushAndCommit(*clients[trainer].rows, ids, std::vector<float>(ids.size() * kDim, 1));
   });
   EXPECT_TRUE(absl::IsDeadlineExceeded(results[0])) << results[0];
   EXPECT_NE(results[0].message().find("commit of step 1"), absl::string_view::npos) << results[0];
@@ -355,19 +409,24 @@ TEST(MergedClientTest, WhatAMergerTookAlongIsAppliedNeverAndByNobody) {
 TEST(MergedClientTest, ATrainerThatDoesNotComeIsNamedByTheDeadline) {
   MergingHost host(2, absl::Milliseconds(200));
   TableHost tables(1);
-  const auto clients = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 2); });
+  const auto clients = host.MakeClients(
+      [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 2); });
   ASSERT_TRUE(clients[0].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
   const absl::Status late = PushAndCommit(*clients[0].rows, {1}, {1, 2, 3});
   EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
-  EXPECT_NE(late.message().find("pushes of step 1 were not merged: group 'merge' rank 0"), absl::string_view::npos) << late;
-  EXPECT_NE(late.message().find("rank 1 did not arrive within 200ms"), absl::string_view::npos) << late;
+  EXPECT_NE(late.message().find("pushes of step 1 were not merged: group 'merge' rank 0"),
+            absl::string_view::npos)
+      << late;
+  EXPECT_NE(late.message().find("rank 1 did not arrive within 200ms"), absl::string_view::npos)
+      << late;
   EXPECT_EQ(clients[0].rows->Commit(Rate1(1)).Wait(Deadline()).status(), late) << "for good";
 }
 
 TEST(MergedClientTest, AnAbortWakesATrainerThatWaitsForAnother) {
   MergingHost host(2);
   TableHost tables(1);
-  const auto clients = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 2); });
+  const auto clients = host.MakeClients(
+      [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 2); });
   host.Run([&](uint32_t trainer) {
     if (trainer == 1) return clients[1].rows->Abort(absl::UnavailableError("its machine burns"));
     const absl::Status woken = clients[0].rows->Commit(Rate1(1)).Wait(Deadline()).status();
@@ -378,7 +437,8 @@ TEST(MergedClientTest, AnAbortWakesATrainerThatWaitsForAnother) {
 TEST(MergedClientTest, TrainersThatEndDifferentStepsAreTold) {
   MergingHost host(2);
   TableHost tables(1);
-  const auto clients = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 2); });
+  const auto clients = host.MakeClients(
+      [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 2); });
   std::vector<absl::Status> results(2);
   host.Run([&](uint32_t trainer) {
     ASSERT_TRUE(clients[trainer].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
@@ -386,7 +446,8 @@ TEST(MergedClientTest, TrainersThatEndDifferentStepsAreTold) {
   });
   for (const absl::Status& result : results) {
     EXPECT_TRUE(absl::IsFailedPrecondition(result)) << result;
-    EXPECT_NE(result.message().find("trainers commit the same steps"), absl::string_view::npos) << result;
+    EXPECT_NE(result.message().find("trainers commit the same steps"), absl::string_view::npos)
+        << result;
   }
 }
 

@@ -18,7 +18,8 @@ namespace tandem::ps {
 // A client, and the receiver of its merged pushes.
 struct Mergeable {
   template <class Client>
-  Mergeable(std::unique_ptr<Client> client) : pushes(client.get()), clients(std::move(client)) {}  // NOLINT: takes its own
+  Mergeable(std::unique_ptr<Client> client)
+      : pushes(client.get()), clients(std::move(client)) {}  // NOLINT: takes its own
   Mergeable(ClientStack stack, MergedPushes& merged) : pushes(&merged), clients(std::move(stack)) {}
 
   MergedPushes* pushes;
@@ -28,17 +29,20 @@ struct Mergeable {
 class MergingHost {
  public:
   explicit MergingHost(uint32_t num_trainers, absl::Duration timeout = absl::Seconds(20))
-      : timeout_(timeout), groups_(comm::ThreadGroup::Create(static_cast<int>(num_trainers), "dp", timeout)) {}
+      : timeout_(timeout),
+        groups_(comm::ThreadGroup::Create(static_cast<int>(num_trainers), "dp", timeout)) {}
 
   uint32_t size() const { return static_cast<uint32_t>(groups_.size()); }
   // Runs `train` for all trainers, each on a thread.
   void Run(const std::function<void(uint32_t trainer)>& train) {
     std::vector<std::thread> threads;
-    for (uint32_t trainer = 0; trainer < size(); ++trainer) threads.emplace_back([&, trainer] { train(trainer); });
+    for (uint32_t trainer = 0; trainer < size(); ++trainer)
+      threads.emplace_back([&, trainer] { train(trainer); });
     for (std::thread& thread : threads) thread.join();
   }
   // Makes one merging client per trainer, around the client from `make`.
-  std::vector<ClientStack> MakeClients(const std::function<Mergeable(uint32_t trainer)>& make, MergeOptions options = {}) {
+  std::vector<ClientStack> MakeClients(const std::function<Mergeable(uint32_t trainer)>& make,
+                                       MergeOptions options = {}) {
     std::vector<ClientStack> clients(size());
     Run([&](uint32_t trainer) {
       auto exchange = sparse::GroupExchange::Create(*groups_[trainer], timeout_);

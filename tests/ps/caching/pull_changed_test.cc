@@ -17,21 +17,28 @@ absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }
 class PullChangedTest : public testing::TestWithParam<bool> {
  protected:
   PullChangedTest() {
-    if (GetParam()) client_ = cluster_.MakeClient(0, 1, {absl::Seconds(30), 64});
-    else client_ = std::make_unique<LocalClient>(host_, 0, 1);
-    EXPECT_TRUE(client_.tables->CreateTables({MakeTableSpec(1, kDim), MakeTableSpec(2, 3)}, absl::Seconds(30)).ok());
+    if (GetParam())
+      client_ = cluster_.MakeClient(0, 1, {absl::Seconds(30), 64});
+    else
+      client_ = std::make_unique<LocalClient>(host_, 0, 1);
+    EXPECT_TRUE(client_.tables
+                    ->CreateTables({MakeTableSpec(1, kDim), MakeTableSpec(2, 3)}, absl::Seconds(30))
+                    .ok());
   }
   // Pulls into rows_, which first hold kUntouched everywhere. Reads and updates versions_.
   void Pull(uint32_t read_bound = 0) {
     rows_.assign(kIds * kDim, kUntouched);
-    const auto pulled = client_.rows->Pull(step_, true, {{1, ids_, rows_.data(), versions_.data(), read_bound}}).Wait(Deadline());
+    const auto pulled =
+        client_.rows->Pull(step_, true, {{1, ids_, rows_.data(), versions_.data(), read_bound}})
+            .Wait(Deadline());
     ASSERT_TRUE(pulled.ok()) << pulled.status();
   }
   // Lowers every row of `ids` by one.
   void Update(absl::Span<const uint64_t> ids) {
     const std::vector<float> gradients(ids.size() * kDim, 1);
     client_.rows->Push(step_, 0, {{1, ids, gradients.data()}});
-    const auto committed = client_.rows->Commit({step_, {{1, 1.0f}, {2, 1.0f}}, 1, false}).Wait(Deadline());
+    const auto committed =
+        client_.rows->Commit({step_, {{1, 1.0f}, {2, 1.0f}}, 1, false}).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
     ++step_;
   }
@@ -71,7 +78,8 @@ TEST_P(PullChangedTest, RowIsWrittenWhenItLacksMoreCommitsThanTheBound) {
     Update(ids_);
     versions_.assign(kIds, 1);
     Pull(/*read_bound=*/2);
-    EXPECT_EQ(versions_, std::vector<uint32_t>(kIds, commits <= 2 ? 0 : 4)) << commits << " commits";
+    EXPECT_EQ(versions_, std::vector<uint32_t>(kIds, commits <= 2 ? 0 : 4))
+        << commits << " commits";
   }
 }
 
@@ -87,8 +95,9 @@ TEST_P(PullChangedTest, SegmentWithoutVersionsIsWrittenWhole) {
   const std::vector<float> first = rows_;
   std::vector<float> others(kIds * 3, kUntouched), again(kIds * kDim, kUntouched);
   std::vector<uint32_t> versions(kIds, 1);
-  const std::vector<PullSegment> segments = {
-      {2, ids_, others.data()}, {1, ids_, again.data(), versions.data(), 0}, {1, ids_, rows_.data()}};
+  const std::vector<PullSegment> segments = {{2, ids_, others.data()},
+                                             {1, ids_, again.data(), versions.data(), 0},
+                                             {1, ids_, rows_.data()}};
   const auto pulled = client_.rows->Pull(1, true, segments).Wait(Deadline());
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_EQ(std::count(others.begin(), others.end(), kUntouched), 0);
@@ -118,13 +127,16 @@ TEST_P(PullChangedTest, RowsThatMoveWithoutACommitComeEveryTime) {
   std::vector<float> rows(2 * kDim), again(2 * kDim, kUntouched);
   for (const uint64_t pushed : ids) {
     client_.rows->Push(step_, 0, {{3, absl::MakeConstSpan(&pushed, 1), gradient.data()}});
-    const auto committed = client_.rows->Commit({step_++, {{1, 1.0f}, {2, 1.0f}, {3, 0.5f}}, 1, false}).Wait(Deadline());
+    const auto committed =
+        client_.rows->Commit({step_++, {{1, 1.0f}, {2, 1.0f}, {3, 0.5f}}, 1, false})
+            .Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
     if (pushed != 7) continue;
     ASSERT_TRUE(client_.rows->Pull(step_, true, {{3, ids, rows.data()}}).Wait(Deadline()).ok());
   }
   uint32_t versions[2] = {2, 1};  // the versions at the first step
-  ASSERT_TRUE(client_.rows->Pull(step_, true, {{3, ids, again.data(), versions, 0}}).Wait(Deadline()).ok());
+  ASSERT_TRUE(
+      client_.rows->Pull(step_, true, {{3, ids, again.data(), versions, 0}}).Wait(Deadline()).ok());
   EXPECT_EQ(versions[0], 2u);
   EXPECT_NE(again[0], rows[0]);
   EXPECT_EQ(versions[1], 2u);

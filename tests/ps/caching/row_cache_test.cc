@@ -39,7 +39,8 @@ TEST(RowCacheTest, RowsInUseStayWhileALongTailPassesThrough) {
   for (uint64_t batch = 0; batch < 200; ++batch) {
     for (uint64_t id = 1; id <= 50; ++id) cache.CountUse(cache.Find(id));
     for (uint64_t i = 0; i < 40; ++i) cache.Insert(1000 + batch * 40 + i);
-    for (uint64_t id = 1; id <= 50; ++id) ASSERT_NE(cache.Find(id), RowCache::kNone) << "batch " << batch;
+    for (uint64_t id = 1; id <= 50; ++id)
+      ASSERT_NE(cache.Find(id), RowCache::kNone) << "batch " << batch;
   }
 }
 

@@ -21,20 +21,28 @@ absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }
 std::vector<TableSpec> Specs() { return {MakeTableSpec(1, 4)}; }
 CommitArgs Args(uint64_t step) { return {step, {{1, 1.0f}}, 1, false}; }
 
-enum class Tables { LOCAL, REMOTE, REMOTE_ALONE };  // on a host of this process, on two servers, on one with long messages
+enum class Tables {
+  LOCAL,
+  REMOTE,
+  REMOTE_ALONE
+};  // on a host of this process, on two servers, on one with long messages
 
 // Two trainers.
 class ClientTest : public testing::TestWithParam<Tables> {
  protected:
   ClientTest() {
     for (uint32_t trainer = 0; trainer < 2; ++trainer) {
-      if (GetParam() != Tables::LOCAL) clients_.push_back(cluster_.MakeClient(trainer, 2, {absl::Seconds(30), alone_ ? 4096u : 64u}));
-      else clients_.push_back(std::make_unique<LocalClient>(host_, trainer, 2));
+      if (GetParam() != Tables::LOCAL)
+        clients_.push_back(
+            cluster_.MakeClient(trainer, 2, {absl::Seconds(30), alone_ ? 4096u : 64u}));
+      else
+        clients_.push_back(std::make_unique<LocalClient>(host_, trainer, 2));
       const absl::Status created = clients_.back().tables->CreateTables(Specs(), absl::Seconds(30));
       EXPECT_TRUE(created.ok()) << created;
     }
   }
-  rpc::Future<rpc::Done> Pull(const Clients& client, uint64_t step, const std::vector<uint64_t>& ids, float* rows) {
+  rpc::Future<rpc::Done> Pull(const Clients& client, uint64_t step,
+                              const std::vector<uint64_t>& ids, float* rows) {
     return client.rows->Pull(step, true, {{1, ids, rows}});
   }
 
@@ -62,9 +70,11 @@ TEST_P(ClientTest, BadInputIsRefusedAndTheNextCallWorks) {
                           clients_[0].rows->Pull(0, true, {{2, ids_, rows_.data()}}),
                           clients_[0].rows->Push(1, 0, {{1, twice, gradients.data()}}),
                           clients_[0].rows->Push(3, 0, {{1, ids_, gradients.data()}})}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(bad.Wait(Deadline()).status())) << bad.Wait(Deadline()).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(bad.Wait(Deadline()).status()))
+        << bad.Wait(Deadline()).status();
   }
-  const absl::Status rejected = clients_[1].rows->Push(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
+  const absl::Status rejected =
+      clients_[1].rows->Push(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsOutOfRange(rejected)) << rejected;
   EXPECT_TRUE(Pull(clients_[0], 1, ids_, rows_.data()).Wait(Deadline()).ok());
 }
@@ -78,12 +88,15 @@ TEST_P(ClientTest, CommitAfterARefusedPushFailsAndAppliesNothing) {
 TEST_P(ClientTest, PushAndCommitInOneFailAndApplyNothingWhereThePushIsRefused) {
   std::vector<float> before(120), gradients(120, 1), broken(120, std::nanf(""));
   ASSERT_TRUE(Pull(clients_[0], 1, ids_, before.data()).Wait(Deadline()).ok());
-  const auto one = absl::MakeConstSpan(ids_).first(1);  // one message: of several, the last may be refused when those of the next call come
+  const auto one = absl::MakeConstSpan(ids_).first(
+      1);  // one message: of several, the last may be refused when those of the next call come
   const auto refused = clients_[0].rows->PushAndCommit(0, {{1, one, broken.data()}}, Args(1));
   EXPECT_TRUE(absl::IsOutOfRange(refused.Wait(Deadline()).status()));
   std::vector<rpc::Future<rpc::Done>> both;
-  for (const auto& client : clients_) both.push_back(client.rows->PushAndCommit(0, {{1, ids_, gradients.data()}}, Args(1)));
-  for (const auto& committed : both) ASSERT_TRUE(committed.Wait(Deadline()).ok()) << committed.Wait(Deadline()).status();
+  for (const auto& client : clients_)
+    both.push_back(client.rows->PushAndCommit(0, {{1, ids_, gradients.data()}}, Args(1)));
+  for (const auto& committed : both)
+    ASSERT_TRUE(committed.Wait(Deadline()).ok()) << committed.Wait(Deadline()).status();
   ASSERT_TRUE(Pull(clients_[0], 2, ids_, rows_.data()).Wait(Deadline()).ok());
   for (size_t i = 0; i < 120; ++i) EXPECT_EQ(rows_[i], before[i] - 2);
 }
@@ -130,7 +143,8 @@ TEST_P(ClientTest, AbortFailsWhatIsInFlightAndWhatComes) {
   const auto pull = Pull(clients_[0], 2, ids_, rows_.data());
   const auto commit = clients_[0].rows->Commit(Args(1));
   clients_[0].rows->Abort(absl::AbortedError("a peer is gone"));
-  for (const auto& future : {pull, commit, Pull(clients_[0], 1, ids_, rows_.data()), clients_[0].rows->Commit(Args(1))}) {
+  for (const auto& future : {pull, commit, Pull(clients_[0], 1, ids_, rows_.data()),
+                             clients_[0].rows->Commit(Args(1))}) {
     const absl::Status status = future.Wait(Deadline()).status();
     EXPECT_TRUE(absl::IsAborted(status)) << status;
     EXPECT_NE(status.message().find("a peer is gone"), absl::string_view::npos) << status;
@@ -144,9 +158,13 @@ TEST_P(ClientTest, EmptyCallsComplete) {
   EXPECT_TRUE(clients_[0].rows->Pull(1, true, {{1, {}, nullptr}}).Wait(Deadline()).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ClientTest, testing::Values(Tables::LOCAL, Tables::REMOTE, Tables::REMOTE_ALONE), [](const auto& info) {
-  return std::string(info.param == Tables::LOCAL ? "Local" : info.param == Tables::REMOTE ? "Remote" : "RemoteAlone");
-});
+INSTANTIATE_TEST_SUITE_P(All, ClientTest,
+                         testing::Values(Tables::LOCAL, Tables::REMOTE, Tables::REMOTE_ALONE),
+                         [](const auto& info) {
+                           return std::string(info.param == Tables::LOCAL    ? "Local"
+                                              : info.param == Tables::REMOTE ? "Remote"
+                                                                             : "RemoteAlone");
+                         });
 
 TEST(RemoteClientTest, PullThatIsNeverAnsweredEndsNamingTheServer) {
   PsCluster cluster(2, 1);
@@ -154,9 +172,12 @@ TEST(RemoteClientTest, PullThatIsNeverAnsweredEndsNamingTheServer) {
   ASSERT_TRUE(client->CreateTables(Specs(), absl::Seconds(30)).ok());
   const auto ids = MakeIds(1, 20);
   std::vector<float> rows(80);
-  const absl::Status status = client->Pull(2, true, {{1, ids, rows.data()}}).Wait(Deadline()).status();
+  const absl::Status status =
+      client->Pull(2, true, {{1, ids, rows.data()}}).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_NE(status.message().find("pull for step 2: no answer from ps-0, ps-1"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("pull for step 2: no answer from ps-0, ps-1"),
+            absl::string_view::npos)
+      << status;
 }
 
 TEST(RemoteClientTest, DeadServerIsNamedAfterTheTimeout) {
@@ -166,13 +187,16 @@ TEST(RemoteClientTest, DeadServerIsNamedAfterTheTimeout) {
   cluster[1].Kill();
   const auto ids = MakeIds(1, 20);
   std::vector<float> rows(80);
-  const absl::Status status = client->Pull(1, true, {{1, ids, rows.data()}}).Wait(Deadline()).status();
+  const absl::Status status =
+      client->Pull(1, true, {{1, ids, rows.data()}}).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_NE(status.message().find("ps-1"), absl::string_view::npos) << status;
   EXPECT_EQ(status.message().find("ps-0"), absl::string_view::npos) << status;
   const absl::Status commit = client->Commit(Args(1)).Wait(Deadline()).status();
   EXPECT_FALSE(commit.ok());
-  EXPECT_NE(commit.message().find("commit of step 1: no answer from ps-1 within"), absl::string_view::npos) << commit;
+  EXPECT_NE(commit.message().find("commit of step 1: no answer from ps-1 within"),
+            absl::string_view::npos)
+      << commit;
 }
 
 TEST(RemoteClientTest, BrokenConnectionsAreOpenedAgainAndNothingIsLostOrDoubled) {
@@ -216,10 +240,12 @@ TEST(RemoteClientTest, AnotherShardMapOrAnotherServersIdsAreRefusedAtOnce) {
   std::vector<float> rows(120);
   const auto expect_refused = [&](RemoteClient& wrong) {
     const absl::Time begin = absl::Now();
-    for (const auto& call : {wrong.Pull(0, false, {{1, ids, rows.data()}}), wrong.Push(1, 0, {{1, ids, rows.data()}})}) {
+    for (const auto& call : {wrong.Pull(0, false, {{1, ids, rows.data()}}),
+                             wrong.Push(1, 0, {{1, ids, rows.data()}})}) {
       const absl::Status status = call.Wait(Deadline()).status();
       EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-      EXPECT_NE(status.message().find("not the owner, map version 1"), absl::string_view::npos) << status;
+      EXPECT_NE(status.message().find("not the owner, map version 1"), absl::string_view::npos)
+          << status;
     }
     EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
   };
@@ -231,11 +257,13 @@ TEST(RemoteClientTest, AnotherShardMapOrAnotherServersIdsAreRefusedAtOnce) {
   header.mutable_sender()->set_role(TRAINER);
   header.mutable_sender()->set_incarnation(1);
   // Each server is taken for the other one.
-  RemoteClient swapped({cluster[1].address(), cluster[0].address()}, Router::RoundRobin(2), header, 1);
+  RemoteClient swapped({cluster[1].address(), cluster[0].address()}, Router::RoundRobin(2), header,
+                       1);
   ASSERT_TRUE(swapped.CreateTables(Specs(), absl::Seconds(30)).ok());
   expect_refused(swapped);
   header.set_shard_map_version(kTestMapVersion + 98);
-  RemoteClient stale({cluster[0].address(), cluster[1].address()}, Router::RoundRobin(2), header, 1);
+  RemoteClient stale({cluster[0].address(), cluster[1].address()}, Router::RoundRobin(2), header,
+                     1);
   EXPECT_TRUE(absl::IsFailedPrecondition(stale.CreateTables(Specs(), absl::Seconds(30))));
 }
 
@@ -287,10 +315,12 @@ TEST(RemoteClientTest, DestructionCompletesWhatIsInFlight) {
 // A later commit, whose pushes are already acknowledged, must not overtake the earlier one.
 TEST(RemoteClientTest, CommitsUnderWayArriveInTheirOrder) {
   constexpr uint64_t kSteps = 2000, kUnderWay = 4;
-  for (const auto& [shared_memory, num_servers] : {std::pair(false, 2), std::pair(true, 2), std::pair(false, 1), std::pair(true, 1)}) {
+  for (const auto& [shared_memory, num_servers] :
+       {std::pair(false, 2), std::pair(true, 2), std::pair(false, 1), std::pair(true, 1)}) {
     SCOPED_TRACE(absl::StrCat(num_servers, shared_memory ? " servers, shared memory" : " servers"));
     PsCluster cluster(static_cast<size_t>(num_servers), 1);
-    RemoteClientOptions options{.timeout = absl::Seconds(30), .message_bytes = 512, .shared_memory = shared_memory};
+    RemoteClientOptions options{
+        .timeout = absl::Seconds(30), .message_bytes = 512, .shared_memory = shared_memory};
     options.consistency.set_mode(ConsistencySpec::PERMIT);
     options.consistency.set_staleness(kUnderWay);
     const auto client = cluster.MakeClient(0, 1, options);
@@ -301,7 +331,8 @@ TEST(RemoteClientTest, CommitsUnderWayArriveInTheirOrder) {
     const std::vector<float> gradients(400, 1);
     std::deque<rpc::Future<rpc::Done>> commits;
     for (uint64_t step = 1; step <= kSteps; ++step) {
-      const auto few = absl::MakeConstSpan(ids).first(step % 3 == 0 ? 1 : 100);  // acknowledged earlier than the others
+      const auto few = absl::MakeConstSpan(ids).first(
+          step % 3 == 0 ? 1 : 100);  // acknowledged earlier than the others
       if (step % 4 < 2) {  // where there is one server, the few and their commit are one message
         commits.push_back(client->PushAndCommit(0, {{1, few, gradients.data()}}, Args(step)));
       } else {
@@ -316,7 +347,8 @@ TEST(RemoteClientTest, CommitsUnderWayArriveInTheirOrder) {
     for (const auto& commit : commits) ASSERT_TRUE(commit.Wait(Deadline()).ok());
     std::vector<float> rows(400);
     ASSERT_TRUE(client->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
-    for (size_t i = 0; i < 400; ++i) EXPECT_EQ(rows[i], -static_cast<float>(i < 4 ? kSteps : kSteps - kSteps / 3));
+    for (size_t i = 0; i < 400; ++i)
+      EXPECT_EQ(rows[i], -static_cast<float>(i < 4 ? kSteps : kSteps - kSteps / 3));
   }
 }
 

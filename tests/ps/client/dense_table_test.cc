@@ -38,14 +38,18 @@ std::vector<uint64_t> Chunks(size_t count) {
 class DenseTableTest : public testing::TestWithParam<int> {
  protected:
   DenseTableTest() : cluster_(std::max(1, GetParam()), 2) {
-    if (GetParam() > 0) client_ = cluster_.MakeClient(0, 1, {absl::Seconds(30), 256});
-    else client_ = std::make_unique<LocalClient>(host_, 0, 1);
+    if (GetParam() > 0)
+      client_ = cluster_.MakeClient(0, 1, {absl::Seconds(30), 256});
+    else
+      client_ = std::make_unique<LocalClient>(host_, 0, 1);
     const absl::Status created = client_.tables->CreateTables(Specs(), absl::Seconds(30));
     EXPECT_TRUE(created.ok()) << created;
   }
 
-  absl::Status Assign(const std::vector<uint64_t>& ids, const std::vector<float>& values, uint32_t table = kDense) {
-    return client_.tables->Assign({table, ids, ids.empty() ? kDim : values.size() / ids.size(), values.data()}, Deadline());
+  absl::Status Assign(const std::vector<uint64_t>& ids, const std::vector<float>& values,
+                      uint32_t table = kDense) {
+    return client_.tables->Assign(
+        {table, ids, ids.empty() ? kDim : values.size() / ids.size(), values.data()}, Deadline());
   }
   std::vector<float> Read(const std::vector<uint64_t>& ids, size_t width) {
     std::vector<float> values(ids.size() * width, -1);
@@ -53,13 +57,15 @@ class DenseTableTest : public testing::TestWithParam<int> {
     EXPECT_TRUE(read.ok()) << read;
     return values;
   }
-  absl::Status ReadStatus(const std::vector<uint64_t>& ids, size_t width = kDim, uint32_t table = kDense) {
+  absl::Status ReadStatus(const std::vector<uint64_t>& ids, size_t width = kDim,
+                          uint32_t table = kDense) {
     std::vector<float> values(ids.size() * width);
     return client_.tables->Read({table, ids, width, values.data()}, Deadline());
   }
   void Step(uint64_t step) {
     const std::vector<float> gradients = MakeValues(step, kRows * kDim);
-    ASSERT_TRUE(client_.rows->Push(step, 0, {{kDense, ids_, gradients.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(
+        client_.rows->Push(step, 0, {{kDense, ids_, gradients.data()}}).Wait(Deadline()).ok());
     const auto committed = client_.rows->Commit(Args(step)).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
   }
@@ -72,7 +78,8 @@ class DenseTableTest : public testing::TestWithParam<int> {
   TableHost host_{3};
   ClientStack client_;
   const std::vector<uint64_t> ids_ = Chunks(kRows);
-  const std::vector<float> weights_ = MakeValues(9, kRows * kDim), whole_ = MakeValues(8, kRows * kWidth);
+  const std::vector<float> weights_ = MakeValues(9, kRows*kDim),
+                           whole_ = MakeValues(8, kRows*kWidth);
 };
 
 TEST_P(DenseTableTest, AssignedWeightsArePulledAndTheirSlotsBeginAnew) {
@@ -105,9 +112,11 @@ TEST_P(DenseTableTest, ReadAndAssignedElsewhereTheRowsTrainOnWithTheSameBits) {
 TEST_P(DenseTableTest, AssignmentMayBeRepeatedButNotChanged) {
   ASSERT_TRUE(Assign(ids_, whole_).ok());
   EXPECT_TRUE(Assign(ids_, whole_).ok());
-  std::vector<uint64_t> more = {kRows + 1, 7};  // on whatever server: a new row beside one that is there
+  std::vector<uint64_t> more = {kRows + 1,
+                                7};  // on whatever server: a new row beside one that is there
   std::vector<float> values = MakeValues(1, 2 * kWidth);
-  ExpectRefused(Assign({7}, MakeValues(1, kWidth)), absl::StatusCode::kFailedPrecondition, "row 7 has other values already");
+  ExpectRefused(Assign({7}, MakeValues(1, kWidth)), absl::StatusCode::kFailedPrecondition,
+                "row 7 has other values already");
   if (GetParam() <= 1) {
     ExpectRefused(Assign(more, values), absl::StatusCode::kFailedPrecondition, "row 7");
     ExpectRefused(ReadStatus({kRows + 1}), absl::StatusCode::kFailedPrecondition, "never assigned");
@@ -118,8 +127,10 @@ TEST_P(DenseTableTest, AssignmentMayBeRepeatedButNotChanged) {
 TEST_P(DenseTableTest, NothingIsAssignedOnceAStepHasBegun) {
   ASSERT_TRUE(Assign(ids_, weights_).ok());
   Step(1);
-  ExpectRefused(Assign({kRows + 1}, MakeValues(1, kDim)), absl::StatusCode::kFailedPrecondition, "training has begun, 1 steps");
-  ExpectRefused(ReadStatus({kRows + 1}), absl::StatusCode::kFailedPrecondition, "row 41 was never assigned");
+  ExpectRefused(Assign({kRows + 1}, MakeValues(1, kDim)), absl::StatusCode::kFailedPrecondition,
+                "training has begun, 1 steps");
+  ExpectRefused(ReadStatus({kRows + 1}), absl::StatusCode::kFailedPrecondition,
+                "row 41 was never assigned");
 }
 
 TEST_P(DenseTableTest, BadInputIsRefused) {
@@ -127,9 +138,12 @@ TEST_P(DenseTableTest, BadInputIsRefused) {
   ExpectRefused(Assign({3, 3}, MakeValues(1, 2 * kDim)), absl::StatusCode::kInvalidArgument, "3");
   ExpectRefused(Assign({3}, MakeValues(1, kDim + 1)), absl::StatusCode::kInvalidArgument,
                 "rows of 7 numbers, must have 6, or with all slots 18");
-  ExpectRefused(Assign({3}, MakeValues(1, 4), 1), absl::StatusCode::kInvalidArgument, "is not dense");
-  ExpectRefused(Assign({3}, MakeValues(1, kDim), 3), absl::StatusCode::kInvalidArgument, "no table 3");
-  ExpectRefused(ReadStatus({3}, 2 * kDim), absl::StatusCode::kInvalidArgument, "rows of 12 numbers");
+  ExpectRefused(Assign({3}, MakeValues(1, 4), 1), absl::StatusCode::kInvalidArgument,
+                "is not dense");
+  ExpectRefused(Assign({3}, MakeValues(1, kDim), 3), absl::StatusCode::kInvalidArgument,
+                "no table 3");
+  ExpectRefused(ReadStatus({3}, 2 * kDim), absl::StatusCode::kInvalidArgument,
+                "rows of 12 numbers");
   ExpectRefused(ReadStatus({3}, 4, 1), absl::StatusCode::kInvalidArgument, "is not dense");
   ExpectRefused(ReadStatus({3}), absl::StatusCode::kFailedPrecondition, "row 3 was never assigned");
   EXPECT_TRUE(Assign({}, {}).ok());
@@ -148,7 +162,8 @@ TEST_P(DenseTableTest, HashAndSaveLeaveThemOut) {
   const support::TempFolder folder;
   const auto files = client_.tables->Save(1, folder.path(), Deadline()).Wait(Deadline());
   ASSERT_TRUE(files.ok()) << files.status();
-  for (const SavedFile& file : *files) EXPECT_EQ(file.name().find("table2"), std::string::npos) << file.name();
+  for (const SavedFile& file : *files)
+    EXPECT_EQ(file.name().find("table2"), std::string::npos) << file.name();
 }
 
 // Pushes a gradient that bf16 cannot hold again and again. The rounding error of one push travels
@@ -176,7 +191,10 @@ TEST(DenseTableWireTest, ErrorsOfRoundingDoNotAddUp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Servers, DenseTableTest, testing::Values(0, 1, 2, 3),
-                         [](const auto& info) { return info.param == 0 ? std::string("Local") : std::to_string(info.param); });
+                         [](const auto& info) {
+                           return info.param == 0 ? std::string("Local")
+                                                  : std::to_string(info.param);
+                         });
 
 TEST(DenseTableSpecTest, StorageOtherThanF32IsRefused) {
   TableHost host(1);

@@ -29,7 +29,9 @@ class InPlaceTest : public testing::TestWithParam<Case> {
     const Case& param = GetParam();
     if (param.servers > 0) {
       cluster_ = std::make_unique<PsCluster>(param.servers, 2);
-      client_ = cluster_->MakeClient(0, 1, {.timeout = absl::Seconds(30), .wire = param.wire, .shared_memory = param.shared_memory});
+      client_ = cluster_->MakeClient(
+          0, 1,
+          {.timeout = absl::Seconds(30), .wire = param.wire, .shared_memory = param.shared_memory});
     } else {
       client_ = std::make_unique<LocalClient>(host_, 0, 1);
     }
@@ -57,7 +59,8 @@ TEST_P(InPlaceTest, OnlyGradientsWithAnOwnerAreReadLater) {
     SCOPED_TRACE(testing::Message() << "step " << step);
     const bool owned = step == 3;
     const auto gradients = std::make_shared<std::vector<float>>(kRows * kDim, 1.0f);
-    const auto pushed = client_.rows->Push(step, 0, {{1, ids_, gradients->data(), owned ? gradients : nullptr}});
+    const auto pushed =
+        client_.rows->Push(step, 0, {{1, ids_, gradients->data(), owned ? gradients : nullptr}});
     ASSERT_TRUE(pushed.Wait(Deadline()).ok());
     std::fill(gradients->begin(), gradients->end(), 5.0f);
     ASSERT_TRUE(client_.rows->Commit({step, {{1, 1}}, 1, false}).Wait(Deadline()).ok());
@@ -67,13 +70,15 @@ TEST_P(InPlaceTest, OnlyGradientsWithAnOwnerAreReadLater) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Clients, InPlaceTest,
-                         testing::Values(Case{.name = "Local", .gradients_stay = true}, Case{.name = "Grpc", .servers = 1},
-                                         Case{.name = "GrpcOfTwo", .servers = 2},
-                                         Case{.name = "Shared", .servers = 1, .shared_memory = true},
-                                         Case{.name = "SharedOfTwo", .servers = 2, .shared_memory = true},
-                                         Case{.name = "SharedBf16", .servers = 1, .shared_memory = true, .wire = WIRE_BF16}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Clients, InPlaceTest,
+    testing::Values(
+        Case{.name = "Local", .gradients_stay = true}, Case{.name = "Grpc", .servers = 1},
+        Case{.name = "GrpcOfTwo", .servers = 2},
+        Case{.name = "Shared", .servers = 1, .shared_memory = true},
+        Case{.name = "SharedOfTwo", .servers = 2, .shared_memory = true},
+        Case{.name = "SharedBf16", .servers = 1, .shared_memory = true, .wire = WIRE_BF16}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace tandem::ps

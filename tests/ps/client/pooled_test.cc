@@ -3,9 +3,9 @@
 
 #include "gtest/gtest.h"
 #include "kernels/base/crc32c.h"
-#include "ps/wire/bag_rows.h"
 #include "ps/client/clients.h"
 #include "ps/local/local_client.h"
+#include "ps/wire/bag_rows.h"
 #include "ps/wire/pooled_cut.h"
 #include "tests/ps/cluster.h"
 #include "tests/ps/spec.h"
@@ -22,12 +22,15 @@ absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }
 struct SomeBags {
   explicit SomeBags(uint64_t seed, bool weighted) {
     for (uint64_t bag = 0; bag < 60; ++bag) {
-      for (uint64_t i = 0; i < Fmix64(seed * 64 + bag) % 13; ++i) ids.push_back(1 + Fmix64(seed * 4096 + bag * 64 + i) % 40);
+      for (uint64_t i = 0; i < Fmix64(seed * 64 + bag) % 13; ++i)
+        ids.push_back(1 + Fmix64(seed * 4096 + bag * 64 + i) % 40);
       offsets.push_back(ids.size());
     }
     if (weighted) weights = MakeValues(seed, ids.size());
   }
-  Bags With(Pooling pooling) const { return {1, pooling, ids, offsets, weights.empty() ? nullptr : weights.data()}; }
+  Bags With(Pooling pooling) const {
+    return {1, pooling, ids, offsets, weights.empty() ? nullptr : weights.data()};
+  }
 
   std::vector<uint64_t> ids, offsets{0};
   std::vector<float> weights;
@@ -41,22 +44,31 @@ struct PooledCase {
 class PooledTest : public testing::TestWithParam<PooledCase> {};
 
 INSTANTIATE_TEST_SUITE_P(Poolings, PooledTest,
-                         testing::Values(PooledCase{Pooling::SUM, false}, PooledCase{Pooling::SUM, true},
-                                         PooledCase{Pooling::MEAN, false}, PooledCase{Pooling::SQRT_N, true}));
+                         testing::Values(PooledCase{Pooling::SUM, false},
+                                         PooledCase{Pooling::SUM, true},
+                                         PooledCase{Pooling::MEAN, false},
+                                         PooledCase{Pooling::SQRT_N, true}));
 
 // Runs two steps that pull `pooled` rows, push gradients made of them and commit. Returns the rows.
 std::vector<float> Train(const Clients& client, const PooledCase& c, std::vector<float>* pooled) {
-  EXPECT_TRUE(client.tables->CreateTables({MakeTableSpec(1, kDim, SPARSE_ADAGRAD)}, absl::Seconds(20)).ok());
+  EXPECT_TRUE(
+      client.tables->CreateTables({MakeTableSpec(1, kDim, SPARSE_ADAGRAD)}, absl::Seconds(20))
+          .ok());
   for (uint64_t step = 1; step <= 2; ++step) {
     const SomeBags bags(step, c.weighted);
     std::vector<float> rows(60 * kDim, 7);  // old contents must not matter
-    const auto pulled = client.pooled->PullPooled(step, true, bags.With(c.pooling), kDim, rows.data()).Wait(Deadline());
+    const auto pulled =
+        client.pooled->PullPooled(step, true, bags.With(c.pooling), kDim, rows.data())
+            .Wait(Deadline());
     EXPECT_TRUE(pulled.ok()) << pulled.status();
     pooled->insert(pooled->end(), rows.begin(), rows.end());
     for (float& value : rows) value += 0.5f;
-    const auto pushed = client.pooled->PushPooled(step, 0, bags.With(c.pooling), kDim, rows.data()).Wait(Deadline());
+    const auto pushed = client.pooled->PushPooled(step, 0, bags.With(c.pooling), kDim, rows.data())
+                            .Wait(Deadline());
     EXPECT_TRUE(pushed.ok()) << pushed.status();
-    EXPECT_TRUE(client.rows->Commit({.step = step, .rates = {{1, 0.1f}}, .gradient_scale = 1}).Wait(Deadline()).ok());
+    EXPECT_TRUE(client.rows->Commit({.step = step, .rates = {{1, 0.1f}}, .gradient_scale = 1})
+                    .Wait(Deadline())
+                    .ok());
   }
   std::vector<uint64_t> ids;
   for (uint64_t id = 1; id <= 40; ++id) ids.push_back(id);
@@ -85,8 +97,10 @@ TEST_P(PooledTest, SeveralServersAndSmallMessagesGiveTheSameToRounding) {
   PsCluster cluster(3, 2);
   const auto remote = cluster.MakeClient(0, 1, {.message_bytes = 200});
   std::vector<float> pooled_here, pooled_there;
-  const std::vector<float> rows_here = Train(ClientsOf(local), GetParam(), &pooled_here), rows_there = Train(ClientsOf(*remote), GetParam(), &pooled_there);
-  for (size_t i = 0; i < pooled_here.size(); ++i) ASSERT_NEAR(pooled_here[i], pooled_there[i], 1e-5) << i;
+  const std::vector<float> rows_here = Train(ClientsOf(local), GetParam(), &pooled_here),
+                           rows_there = Train(ClientsOf(*remote), GetParam(), &pooled_there);
+  for (size_t i = 0; i < pooled_here.size(); ++i)
+    ASSERT_NEAR(pooled_here[i], pooled_there[i], 1e-5) << i;
   for (size_t i = 0; i < rows_here.size(); ++i) ASSERT_NEAR(rows_here[i], rows_there[i], 1e-5) << i;
 }
 
@@ -96,11 +110,16 @@ TEST(PooledPushTest, CountsOnceOnABadNetwork) {
   std::vector<std::unique_ptr<support::FaultProxy>> proxies;
   std::vector<std::string> addresses;
   for (size_t i = 0; i < 2; ++i) {
-    proxies.push_back(std::make_unique<support::FaultProxy>(
-        cluster[i].address(), support::FaultPlan{.seed = 5 + i, .drop_request = 100, .drop_reply = 150, .duplicate = 200, .replay = 100}));
+    proxies.push_back(std::make_unique<support::FaultProxy>(cluster[i].address(),
+                                                            support::FaultPlan{.seed = 5 + i,
+                                                                               .drop_request = 100,
+                                                                               .drop_reply = 150,
+                                                                               .duplicate = 200,
+                                                                               .replay = 100}));
     addresses.push_back(proxies.back()->address());
   }
-  const auto client = cluster.MakeClient(0, 1, {.timeout = absl::Seconds(20), .message_bytes = 300}, addresses);
+  const auto client =
+      cluster.MakeClient(0, 1, {.timeout = absl::Seconds(20), .message_bytes = 300}, addresses);
   TableSpec spec = MakeTableSpec(1, kDim);
   spec.set_init_stddev(0);
   ASSERT_TRUE(client->CreateTables({spec}, absl::Seconds(20)).ok());
@@ -111,18 +130,22 @@ TEST(PooledPushTest, CountsOnceOnABadNetwork) {
     for (size_t bag = 0; bag < 60; ++bag) {
       const int value = static_cast<int>(Fmix64(step * 97 + bag) % 5) - 2;
       std::fill_n(gradients.begin() + bag * kDim, kDim, static_cast<float>(value));
-      for (uint64_t i = bags.offsets[bag]; i < bags.offsets[bag + 1]; ++i) expected[bags.ids[i]] -= value;
+      for (uint64_t i = bags.offsets[bag]; i < bags.offsets[bag + 1]; ++i)
+        expected[bags.ids[i]] -= value;
     }
-    const auto pushed = client->PushPooled(step, 0, bags.With(Pooling::SUM), kDim, gradients.data()).Wait(Deadline());
+    const auto pushed = client->PushPooled(step, 0, bags.With(Pooling::SUM), kDim, gradients.data())
+                            .Wait(Deadline());
     ASSERT_TRUE(pushed.ok()) << pushed.status();
-    const auto committed = client->Commit({.step = step, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(Deadline());
+    const auto committed =
+        client->Commit({.step = step, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
   }
   uint64_t suffered = 0;
   for (const auto& proxy : proxies) {
     EXPECT_TRUE(proxy->ReplayKept());
     const support::FaultCounts counts = proxy->counts("PushPooled");
-    suffered += counts.dropped_requests + counts.dropped_replies + counts.duplicated + counts.replayed;
+    suffered +=
+        counts.dropped_requests + counts.dropped_replies + counts.duplicated + counts.replayed;
   }
   EXPECT_GT(suffered, 20u);
   for (const auto& [id, weight] : expected) {
@@ -171,8 +194,9 @@ TEST(PooledBadInputTest, IsRefusedAndChangesNothing) {
   std::vector<float> values(4 * kDim, 1);
   const std::vector<uint64_t> ids{5, 6}, padding{5, 0}, two{0, 2}, falling{0, 3, 2}, none;
   const auto refused = [&](const Bags& bags) {
-    EXPECT_EQ(client->PullPooled(1, true, bags, kDim, values.data()).Wait(Deadline()).status().code(),
-              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(
+        client->PullPooled(1, true, bags, kDim, values.data()).Wait(Deadline()).status().code(),
+        absl::StatusCode::kInvalidArgument);
   };
   refused({1, Pooling::SUM, padding, two});
   refused({1, Pooling::SUM, ids, falling});
@@ -182,7 +206,8 @@ TEST(PooledBadInputTest, IsRefusedAndChangesNothing) {
   EmbeddingService service(cluster[0].host(), kTestJobEpoch, 1, 1);
   const auto answer = [&](const PushPooledRequest& request) {
     absl::Status status;
-    service.PushPooled(rpc::Payload(request.SerializeAsString()), [&](const absl::StatusOr<rpc::Payload>& reply) { status = reply.status(); });
+    service.PushPooled(rpc::Payload(request.SerializeAsString()),
+                       [&](const absl::StatusOr<rpc::Payload>& reply) { status = reply.status(); });
     return status;
   };
   PushPooledRequest request;
@@ -200,14 +225,16 @@ TEST(PooledBadInputTest, IsRefusedAndChangesNothing) {
   EXPECT_NE(std::string(answer(request).message()).find("checksum"), std::string::npos);
   std::string id(8, '\1');
   const std::string count{"\1\0\0\0", 4}, gradient(kDim * sizeof(float), '\0');
-  const auto with = [&](uint64_t num_ids, uint64_t num_bags, const std::string& counts, const std::string& gradients) {
+  const auto with = [&](uint64_t num_ids, uint64_t num_bags, const std::string& counts,
+                        const std::string& gradients) {
     segment->set_ids(num_ids);
     segment->set_bags(num_bags);
     request.set_counts(counts);
     request.set_ids(id);
     request.set_gradients(gradients);
     uint32_t crc = 0;
-    for (const std::string& bytes : {request.counts(), request.weights(), request.ids(), request.gradients()}) {
+    for (const std::string& bytes :
+         {request.counts(), request.weights(), request.ids(), request.gradients()}) {
       crc = Crc32c(crc, bytes.data(), bytes.size());
     }
     request.set_payload_crc32c(crc);
@@ -221,7 +248,8 @@ TEST(PooledBadInputTest, IsRefusedAndChangesNothing) {
   EXPECT_EQ(with(0, 1, std::string(4, '\0'), gradient), kBad);  // an id is left over
   id = std::string(8, '\0');
   EXPECT_EQ(with(1, 1, count, gradient), kBad);
-  ASSERT_TRUE(client->Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(Deadline()).ok());
+  ASSERT_TRUE(
+      client->Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(Deadline()).ok());
   EXPECT_EQ(client->Hash().Wait(Deadline())->num_rows, 0u);
 }
 

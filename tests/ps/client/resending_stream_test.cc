@@ -37,7 +37,8 @@ struct Script {
 
 class ScriptedStream : public rpc::ClientStream {
  public:
-  ScriptedStream(Script& script, int number, bool shares_memory) : script_(script), number_(number), shares_memory_(shares_memory) {}
+  ScriptedStream(Script& script, int number, bool shares_memory)
+      : script_(script), number_(number), shares_memory_(shares_memory) {}
   rpc::Future<rpc::Payload> Send(rpc::Payload message) override {
     auto promise = std::make_shared<rpc::Promise<rpc::Payload>>();
     absl::MutexLock lock(&script_.mutex);
@@ -60,7 +61,8 @@ class ResendingStreamTest : public testing::Test {
         [this] {
           absl::MutexLock lock(&script_.mutex);
           const int number = script_.num_streams++;
-          return std::make_unique<ScriptedStream>(script_, number, /*shares_memory=*/number < num_sharing_);
+          return std::make_unique<ScriptedStream>(script_, number,
+                                                  /*shares_memory=*/number < num_sharing_);
         },
         timer_);
   }

@@ -11,7 +11,9 @@ namespace {
 
 std::vector<Trace> TrainLocal(int num_workers, bool nudged = false) {
   TableHost host(num_workers);
-  return TrainAll([&](uint32_t trainer) { return std::make_unique<LocalClient>(host, trainer, kTrainers); }, {1, 6, nudged});
+  return TrainAll(
+      [&](uint32_t trainer) { return std::make_unique<LocalClient>(host, trainer, kTrainers); },
+      {1, 6, nudged});
 }
 
 class SameBitsTest : public testing::Test {
@@ -36,11 +38,15 @@ TEST_F(SameBitsTest, RemoteWithAnyNumberOfServersAndAnyCut) {
   for (int servers : {1, 2, 4}) {
     for (size_t message_bytes : {size_t{1}, size_t{700}, size_t{1} << 20}) {
       PsCluster cluster(servers, servers == 2 ? 2 : 1);
-      SCOPED_TRACE(testing::Message() << servers << " servers, messages of " << message_bytes << " bytes");
-      ExpectSame(TrainAll([&](uint32_t trainer) {
-                   return cluster.MakeClient(trainer, kTrainers, {absl::Seconds(30), message_bytes});
-                 }, {1, 6}),
-                 *reference_);
+      SCOPED_TRACE(testing::Message()
+                   << servers << " servers, messages of " << message_bytes << " bytes");
+      ExpectSame(
+          TrainAll(
+              [&](uint32_t trainer) {
+                return cluster.MakeClient(trainer, kTrainers, {absl::Seconds(30), message_bytes});
+              },
+              {1, 6}),
+          *reference_);
     }
   }
 }
@@ -50,9 +56,13 @@ TEST_F(SameBitsTest, RoundedOnTheWireTheSameWithAnyNumberOfServersAndAnyCut) {
   for (WireFormat wire : {WIRE_BF16, WIRE_F16, WIRE_INT8}) {
     const auto train = [&](int servers, int workers, size_t message_bytes) {
       PsCluster cluster(servers, workers);
-      return TrainAll([&](uint32_t trainer) {
-        return cluster.MakeClient(trainer, kTrainers, {.timeout = absl::Seconds(30), .message_bytes = message_bytes, .wire = wire});
-      }, {1, 6});
+      return TrainAll(
+          [&](uint32_t trainer) {
+            return cluster.MakeClient(
+                trainer, kTrainers,
+                {.timeout = absl::Seconds(30), .message_bytes = message_bytes, .wire = wire});
+          },
+          {1, 6});
     };
     const auto one = train(1, 1, size_t{1} << 20);
     ExpectSame(train(2, 2, 700), one);

@@ -23,9 +23,11 @@ class ScriptedServer {
  public:
   using Script = std::function<void(rpc::Payload, rpc::Reply)>;
 
-  explicit ScriptedServer(std::map<std::string, Script> scripts = {}) : scripts_(std::move(scripts)) {
+  explicit ScriptedServer(std::map<std::string, Script> scripts = {})
+      : scripts_(std::move(scripts)) {
     Serve("CreateTables", rpc::MethodKind::UNARY);
-    for (const char* method : {"Pull", "Push", "PullPooled", "PushPooled", "GradientNorm", "Commit"}) {
+    for (const char* method :
+         {"Pull", "Push", "PullPooled", "PushPooled", "GradientNorm", "Commit"}) {
       Serve(method, rpc::MethodKind::STREAM);
     }
     TANDEM_CHECK(server_.Start("127.0.0.1:0").ok());
@@ -36,7 +38,8 @@ class ScriptedServer {
     header.set_protocol_version(kProtocolVersion);
     header.set_job_epoch(kTestJobEpoch);
     RemoteClientOptions options{.timeout = absl::Seconds(20)};
-    auto client = std::make_unique<RemoteClient>(std::vector<std::string>{server_.address()}, Router::RoundRobin(1), header, 1, options);
+    auto client = std::make_unique<RemoteClient>(std::vector<std::string>{server_.address()},
+                                                 Router::RoundRobin(1), header, 1, options);
     EXPECT_TRUE(client->CreateTables({MakeTableSpec(1, kDim)}, absl::Seconds(20)).ok());
     return client;
   }
@@ -50,16 +53,21 @@ class ScriptedServer {
 
  private:
   void Serve(const std::string& method, rpc::MethodKind kind) {
-    server_.Handle("tandem.EmbeddingService", method, kind, [this, method](rpc::Payload payload, rpc::Reply reply) {
-      const std::string name = method == "Push" && CarriesCommit(payload) ? "Push with its commit" : method;
-      {
-        absl::MutexLock lock(&mutex_);
-        if (method != "CreateTables") messages_.push_back(name);
-      }
-      const auto script = scripts_.find(method);
-      if (script == scripts_.end()) reply(rpc::Payload(std::string()));
-      else script->second(std::move(payload), std::move(reply));
-    });
+    server_.Handle("tandem.EmbeddingService", method, kind,
+                   [this, method](rpc::Payload payload, rpc::Reply reply) {
+                     const std::string name = method == "Push" && CarriesCommit(payload)
+                                                  ? "Push with its commit"
+                                                  : method;
+                     {
+                       absl::MutexLock lock(&mutex_);
+                       if (method != "CreateTables") messages_.push_back(name);
+                     }
+                     const auto script = scripts_.find(method);
+                     if (script == scripts_.end())
+                       reply(rpc::Payload(std::string()));
+                     else
+                       script->second(std::move(payload), std::move(reply));
+                   });
   }
   static bool CarriesCommit(rpc::Payload& payload) {
     const std::string_view bytes = payload.Flatten();
@@ -85,9 +93,12 @@ TEST(ScriptedServerTest, ACommitDoesNotTravelWithAPushWhileAnotherPushIsUnanswer
   const auto client = server.MakeClient();
   const std::vector<uint64_t> ids = {7}, offsets = {0, 1};
   const std::vector<float> gradient(kDim, 1);
-  const auto pooled = client->PushPooled(1, 0, {1, Pooling::SUM, ids, offsets}, kDim, gradient.data());
-  const auto committed = client->PushAndCommit(0, {{1, ids, gradient.data()}}, {1, {{1, 1.0f}}, 1, false});
-  for (const std::string& message : server.Await(2)) EXPECT_TRUE(message == "PushPooled" || message == "Push") << message;
+  const auto pooled =
+      client->PushPooled(1, 0, {1, Pooling::SUM, ids, offsets}, kDim, gradient.data());
+  const auto committed =
+      client->PushAndCommit(0, {{1, ids, gradient.data()}}, {1, {{1, 1.0f}}, 1, false});
+  for (const std::string& message : server.Await(2))
+    EXPECT_TRUE(message == "PushPooled" || message == "Push") << message;
   EXPECT_FALSE(committed.ready());
   {
     absl::MutexLock lock(&mutex);
@@ -105,7 +116,9 @@ TEST(ScriptedServerTest, ACommitTravelsWithItsPushWhereNothingElseIsUnanswered) 
   const auto client = server.MakeClient();
   const std::vector<uint64_t> ids = {7};
   const std::vector<float> gradient(kDim, 1);
-  EXPECT_TRUE(client->PushAndCommit(0, {{1, ids, gradient.data()}}, {1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).ok());
+  EXPECT_TRUE(client->PushAndCommit(0, {{1, ids, gradient.data()}}, {1, {{1, 1.0f}}, 1, false})
+                  .Wait(Deadline())
+                  .ok());
   EXPECT_EQ(server.Await(1), std::vector<std::string>{"Push with its commit"});
 }
 
@@ -123,14 +136,18 @@ TEST(ScriptedServerTest, AReplyThatLeavesOutARowThatTheTrainerDoesNotHaveIsRefus
   std::vector<float> rows = {1, 2, 3, 4};
   const std::vector<float> before = rows;
   std::vector<uint32_t> versions = {5, 0};
-  const absl::Status pulled = client->Pull(1, true, {{1, ids, rows.data(), versions.data()}}).Wait(Deadline()).status();
+  const absl::Status pulled =
+      client->Pull(1, true, {{1, ids, rows.data(), versions.data()}}).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsInternal(pulled)) << pulled;
-  EXPECT_NE(pulled.message().find("ps-0: answered 0 bytes of rows, expected 0, and left out rows that nobody has"), absl::string_view::npos)
+  EXPECT_NE(pulled.message().find(
+                "ps-0: answered 0 bytes of rows, expected 0, and left out rows that nobody has"),
+            absl::string_view::npos)
       << pulled;
   EXPECT_EQ(rows, before);
 
   versions = {5, 6};
-  EXPECT_TRUE(client->Pull(1, true, {{1, ids, rows.data(), versions.data()}}).Wait(Deadline()).ok()) << "both rows are here";
+  EXPECT_TRUE(client->Pull(1, true, {{1, ids, rows.data(), versions.data()}}).Wait(Deadline()).ok())
+      << "both rows are here";
   EXPECT_EQ(versions, (std::vector<uint32_t>{0, 0}));
 }
 

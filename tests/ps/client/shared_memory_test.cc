@@ -18,17 +18,23 @@ CommitArgs Args(uint64_t step) { return {step, {{1, 1.0f}}, 1, false}; }
 
 TEST(SharedMemoryTest, TheSameBitsAsInOneProcessForAnyNumberOfServersAndAnyCut) {
   TableHost host(1);
-  const auto make_local = [&](uint32_t trainer) { return std::make_unique<LocalClient>(host, trainer, kTrainers); };
+  const auto make_local = [&](uint32_t trainer) {
+    return std::make_unique<LocalClient>(host, trainer, kTrainers);
+  };
   const auto reference = TrainAll(make_local, {1, 6});
   for (int servers : {1, 3}) {
     for (size_t message_bytes : {size_t{1}, size_t{700}, size_t{1} << 20}) {
       PsCluster cluster(servers, servers == 3 ? 2 : 1);
-      SCOPED_TRACE(testing::Message() << servers << " servers, messages of " << message_bytes << " bytes");
+      SCOPED_TRACE(testing::Message()
+                   << servers << " servers, messages of " << message_bytes << " bytes");
       int num_shared = 0;
-      const auto make = [&](uint32_t trainer) { return cluster.MakeClient(trainer, kTrainers, Shared(message_bytes)); };
+      const auto make = [&](uint32_t trainer) {
+        return cluster.MakeClient(trainer, kTrainers, Shared(message_bytes));
+      };
       const TrainerClients clients = MakeClients(make);
       ExpectSame(TrainAll(clients, {1, 6}), reference);
-      for (const auto& client : clients) num_shared += static_cast<RemoteClient&>(*client.rows).num_shared();
+      for (const auto& client : clients)
+        num_shared += static_cast<RemoteClient&>(*client.rows).num_shared();
       EXPECT_EQ(num_shared, 2 * servers);
     }
   }
@@ -62,7 +68,8 @@ class SharedMemoryRestartTest : public testing::Test {
   PsCluster cluster_;
   const std::unique_ptr<RemoteClient> client_;
   const std::vector<uint64_t> ids_ = MakeIds(1, 3000);
-  std::vector<float> rows_ = std::vector<float>(3000 * 16), gradients_ = std::vector<float>(3000 * 16, 1.0f);
+  std::vector<float> rows_ = std::vector<float>(3000 * 16),
+                     gradients_ = std::vector<float>(3000 * 16, 1.0f);
   uint64_t step_ = 1;
 };
 
@@ -87,7 +94,8 @@ TEST_F(SharedMemoryRestartTest, AClientThatDoesNotAskGoesOverGrpc) {
 TEST_F(SharedMemoryRestartTest, RefusedInputIsRefusedWithItsCodeAndTheNextCallWorks) {
   std::vector<float> broken = gradients_;
   broken[40] = std::nanf("");
-  const absl::Status status = client_->Push(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
+  const absl::Status status =
+      client_->Push(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
   EXPECT_NE(status.message().find("ps-"), absl::string_view::npos) << status;
   EXPECT_TRUE(client_->Pull(1, true, {{1, ids_, rows_.data()}}).Wait(Deadline()).ok());
@@ -101,7 +109,8 @@ TEST_F(SharedMemoryRestartTest, DestructionAndAbortCompleteWhatIsInFlight) {
   ASSERT_TRUE(client->CreateTables({spec}, absl::Seconds(30)).ok());
   const auto parked = client->Pull(2, true, {{1, ids_, rows_.data()}});
   client->Abort(absl::AbortedError("a peer is gone"));
-  EXPECT_TRUE(absl::IsAborted(parked.Wait(Deadline()).status())) << parked.Wait(Deadline()).status();
+  EXPECT_TRUE(absl::IsAborted(parked.Wait(Deadline()).status()))
+      << parked.Wait(Deadline()).status();
   const auto later = client->Pull(2, true, {{1, ids_, rows_.data()}});
   client.reset();
   EXPECT_TRUE(later.ready());

@@ -15,7 +15,8 @@ class SlowAnswers : public ForwardingClient {
  public:
   using ForwardingClient::ForwardingClient;
 
-  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override {
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create,
+                              std::vector<PullSegment> segments) override {
     const auto pulled = ForwardingClient::Pull(step, create, std::move(segments));
     if (!hold_) return pulled;
     EXPECT_TRUE(pulled.Wait(absl::Now() + absl::Seconds(30)).ok());

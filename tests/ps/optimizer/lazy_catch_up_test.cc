@@ -17,20 +17,22 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/optimizer.h"
+#include "ps/server/table_files.h"
 #include "ps/store/initializer.h"
 #include "ps/store/table.h"
-#include "ps/server/table_files.h"
 #include "tests/ps/spec.h"
 #include "tests/support/temp_folder.h"
 
 namespace tandem::ps {
 namespace {
 
-constexpr int kKinds[] = {SPARSE_SGD,     SPARSE_ADAGRAD,  SPARSE_ADAM,    SPARSE_ADAMW,   SPARSE_AMSGRAD,
-                          SPARSE_MOMENTUM, SPARSE_NESTEROV, SPARSE_RMSPROP, SPARSE_ADADELTA};
+constexpr int kKinds[] = {SPARSE_SGD,      SPARSE_ADAGRAD, SPARSE_ADAM,
+                          SPARSE_ADAMW,    SPARSE_AMSGRAD, SPARSE_MOMENTUM,
+                          SPARSE_NESTEROV, SPARSE_RMSPROP, SPARSE_ADADELTA};
 constexpr uint64_t kRows = 40;
 
-TableSpec SpecOf(int optimizer, TableSpec::Mode mode, uint32_t dim, RowStorage storage = STORED_F32) {
+TableSpec SpecOf(int optimizer, TableSpec::Mode mode, uint32_t dim,
+                 RowStorage storage = STORED_F32) {
   TableSpec spec = MakeTableSpec(1, dim, optimizer);
   if (optimizer == SPARSE_SGD) spec.set_weight_decay(0.1f);
   spec.set_mode(mode);
@@ -39,7 +41,9 @@ TableSpec SpecOf(int optimizer, TableSpec::Mode mode, uint32_t dim, RowStorage s
 }
 
 // A constant at first, then a schedule.
-float RateOf(uint64_t step) { return step < 100 ? 0.01f : 0.02f / (1 + 0.01f * static_cast<float>(step)); }
+float RateOf(uint64_t step) {
+  return step < 100 ? 0.01f : 0.02f / (1 + 0.01f * static_cast<float>(step));
+}
 bool SkipsStep(uint64_t step) { return step % 17 == 3; }
 constexpr float kScale = 0.25f;
 
@@ -49,32 +53,44 @@ class DenseParameter {
  public:
   explicit DenseParameter(const TableSpec& spec) : spec_(spec), weights_(kRows * spec.dim()) {
     for (uint64_t id = 1; id <= kRows; ++id) {
-      InitializeWeights(spec.seed(), spec.init_stddev(), id, weights_.data() + (id - 1) * spec.dim(), spec.dim());
+      InitializeWeights(spec.seed(), spec.init_stddev(), id,
+                        weights_.data() + (id - 1) * spec.dim(), spec.dim());
     }
     const float initial = spec.optimizer() == SPARSE_ADAGRAD ? spec.initial_accumulator() : 0;
     for (auto& slot : slots_) slot.assign(weights_.size(), initial);
   }
 
   void Step(const std::vector<float>& gradient, uint64_t step, double rate) {
-    const double b1 = spec_.beta1(), b2 = spec_.beta2(), epsilon = spec_.epsilon(), decay = spec_.weight_decay();
+    const double b1 = spec_.beta1(), b2 = spec_.beta2(), epsilon = spec_.epsilon(),
+                 decay = spec_.weight_decay();
     const auto n = static_cast<int64_t>(weights_.size());
     float *w = weights_.data(), *a = slots_[0].data(), *b = slots_[1].data(), *c = slots_[2].data();
     const float* g = gradient.data();
     switch (spec_.optimizer()) {
-      case SPARSE_SGD: return kernels::SgdUpdate(w, g, n, {rate, decay, kScale});
-      case SPARSE_ADAGRAD: return kernels::AdagradUpdate(w, a, g, n, {rate, epsilon, kScale});
+      case SPARSE_SGD:
+        return kernels::SgdUpdate(w, g, n, {rate, decay, kScale});
+      case SPARSE_ADAGRAD:
+        return kernels::AdagradUpdate(w, a, g, n, {rate, epsilon, kScale});
       case SPARSE_ADAM:
-      case SPARSE_ADAMW: return kernels::AdamUpdate(w, a, b, g, n, {rate, b1, b2, epsilon, decay, kScale, step});
-      case SPARSE_AMSGRAD: return kernels::AmsgradUpdate(w, a, b, c, g, n, {rate, b1, b2, epsilon, 0, kScale, step});
-      case SPARSE_MOMENTUM: return kernels::MomentumUpdate(w, a, g, n, {rate, spec_.momentum(), kScale, false});
-      case SPARSE_NESTEROV: return kernels::MomentumUpdate(w, a, g, n, {rate, spec_.momentum(), kScale, true});
-      case SPARSE_RMSPROP: return kernels::RmspropUpdate(w, a, g, n, {rate, spec_.rho(), epsilon, kScale});
-      default: return kernels::AdadeltaUpdate(w, a, b, g, n, {rate, spec_.rho(), epsilon, kScale});
+      case SPARSE_ADAMW:
+        return kernels::AdamUpdate(w, a, b, g, n, {rate, b1, b2, epsilon, decay, kScale, step});
+      case SPARSE_AMSGRAD:
+        return kernels::AmsgradUpdate(w, a, b, c, g, n, {rate, b1, b2, epsilon, 0, kScale, step});
+      case SPARSE_MOMENTUM:
+        return kernels::MomentumUpdate(w, a, g, n, {rate, spec_.momentum(), kScale, false});
+      case SPARSE_NESTEROV:
+        return kernels::MomentumUpdate(w, a, g, n, {rate, spec_.momentum(), kScale, true});
+      case SPARSE_RMSPROP:
+        return kernels::RmspropUpdate(w, a, g, n, {rate, spec_.rho(), epsilon, kScale});
+      default:
+        return kernels::AdadeltaUpdate(w, a, b, g, n, {rate, spec_.rho(), epsilon, kScale});
     }
   }
 
   const float* row(uint64_t id) const { return weights_.data() + (id - 1) * spec_.dim(); }
-  const float* slot(size_t run, uint64_t id) const { return slots_[run].data() + (id - 1) * spec_.dim(); }
+  const float* slot(size_t run, uint64_t id) const {
+    return slots_[run].data() + (id - 1) * spec_.dim();
+  }
 
  private:
   const TableSpec spec_;
@@ -124,7 +140,8 @@ class Servers {
     }
     std::vector<TableMap> after(count_after);
     for (size_t server = 0; server < count_after; ++server) {
-      auto loaded = LoadTables(maps_[0], args, [=](uint32_t shard) { return shard % count_after == server; });
+      auto loaded =
+          LoadTables(maps_[0], args, [=](uint32_t shard) { return shard % count_after == server; });
       ASSERT_TRUE(loaded.ok()) << loaded.status();
       after[server] = std::move(loaded->tables);
     }
@@ -151,12 +168,15 @@ std::vector<float> GradientOf(uint64_t step, const std::vector<uint64_t>& ids, u
   std::vector<float> gradient(kRows * dim);
   const auto values = MakeValues(step, ids.size() * dim);
   for (size_t i = 0; i < ids.size(); ++i) {
-    std::copy_n(values.begin() + static_cast<int64_t>(i * dim), dim, gradient.begin() + static_cast<int64_t>((ids[i] - 1) * dim));
+    std::copy_n(values.begin() + static_cast<int64_t>(i * dim), dim,
+                gradient.begin() + static_cast<int64_t>((ids[i] - 1) * dim));
   }
   return gradient;
 }
 
-bool SameBits(const float* a, const float* b, size_t count) { return std::memcmp(a, b, count * sizeof(float)) == 0; }
+bool SameBits(const float* a, const float* b, size_t count) {
+  return std::memcmp(a, b, count * sizeof(float)) == 0;
+}
 
 TEST(DenseEquivalentTest, EqualsTheDenseOptimizerBitForBitOnAnyNumberOfServers) {
   for (int kind : kKinds) {
@@ -167,7 +187,8 @@ TEST(DenseEquivalentTest, EqualsTheDenseOptimizerBitForBitOnAnyNumberOfServers) 
       for (uint64_t step = 1; step <= 400; ++step) {
         SCOPED_TRACE(absl::StrCat(NameOf(spec.optimizer()), " step ", step));
         const auto ids = IdsOf(step);
-        for (uint64_t id : ids) ASSERT_TRUE(SameBits(servers.Pull(step, id).data(), dense.row(id), dim)) << "row " << id;
+        for (uint64_t id : ids)
+          ASSERT_TRUE(SameBits(servers.Pull(step, id).data(), dense.row(id), dim)) << "row " << id;
         const auto gradient = GradientOf(step, ids, dim);
         servers.Step(ids, gradient, step);
         if (!SkipsStep(step)) dense.Step(gradient, step, RateOf(step));
@@ -197,12 +218,14 @@ TEST(DenseEquivalentTest, ALongSleepEqualsTheDenseOptimizer) {
     std::vector<uint64_t> all;
     for (uint64_t id = 1; id <= kRows; ++id) all.push_back(id);
     for (uint64_t step = 1; step <= 4000; ++step) {
-      const auto gradient = step <= 3 || step == 4000 ? GradientOf(step, all, 5) : std::vector<float>(kRows * 5);
+      const auto gradient =
+          step <= 3 || step == 4000 ? GradientOf(step, all, 5) : std::vector<float>(kRows * 5);
       servers.Step(step <= 3 || step == 4000 ? all : std::vector<uint64_t>(), gradient, step);
       if (!SkipsStep(step)) dense.Step(gradient, step, RateOf(step));
     }
     for (uint64_t id = 1; id <= kRows; ++id) {
-      ASSERT_TRUE(SameBits(servers.Pull(0, id).data(), dense.row(id), 5)) << NameOf(spec.optimizer()) << " row " << id;
+      ASSERT_TRUE(SameBits(servers.Pull(0, id).data(), dense.row(id), 5))
+          << NameOf(spec.optimizer()) << " row " << id;
     }
   }
 }
@@ -211,7 +234,8 @@ TEST(DenseEquivalentTest, ALongSleepEqualsTheDenseOptimizer) {
 TEST(DenseEquivalentTest, EqualsATableThatIsGivenTheZeros) {
   for (int kind : {SPARSE_SGD, SPARSE_ADAM, SPARSE_ADAMW, SPARSE_MOMENTUM, SPARSE_ADADELTA}) {
     for (RowStorage storage : {STORED_F32, STORED_BF16}) {
-      Servers missed(SpecOf(kind, TableSpec::DENSE_EQUIVALENT, 7, storage), 1), given(SpecOf(kind, TableSpec::LAZY, 7, storage), 1);
+      Servers missed(SpecOf(kind, TableSpec::DENSE_EQUIVALENT, 7, storage), 1),
+          given(SpecOf(kind, TableSpec::LAZY, 7, storage), 1);
       std::vector<uint64_t> all;
       for (uint64_t id = 1; id <= kRows; ++id) all.push_back(id);
       for (uint64_t step = 1; step <= 200; ++step) {
@@ -219,7 +243,8 @@ TEST(DenseEquivalentTest, EqualsATableThatIsGivenTheZeros) {
         missed.Step(IdsOf(step), gradient, step);
         given.Step(all, gradient, step);
       }
-      EXPECT_EQ(missed.Hash(), given.Hash()) << NameOf(static_cast<tandem::SparseOptimizer>(kind)) << " " << storage;
+      EXPECT_EQ(missed.Hash(), given.Hash())
+          << NameOf(static_cast<tandem::SparseOptimizer>(kind)) << " " << storage;
     }
   }
 }
@@ -254,7 +279,8 @@ TEST(DenseEquivalentTest, LookingChangesNothing) {
         watched.Pull(step % 2 == 0 ? 0 : step + 1, 1 + step % kRows);
         if (step % 20 == 0) watched.Hash();
       }
-      EXPECT_EQ(watched.Hash(), alone.Hash()) << NameOf(static_cast<tandem::SparseOptimizer>(kind)) << " " << mode;
+      EXPECT_EQ(watched.Hash(), alone.Hash())
+          << NameOf(static_cast<tandem::SparseOptimizer>(kind)) << " " << mode;
     }
   }
 }
@@ -266,7 +292,8 @@ TEST(ModesTest, CoincideWhereAGradientOfZeroChangesNothing) {
       TableSpec spec = MakeTableSpec(1, 6, kind);
       spec.set_mode(mode);
       Servers servers(spec, 1);
-      for (uint64_t step = 1; step <= 40; ++step) servers.Step(IdsOf(step), GradientOf(step, IdsOf(step), 6), step);
+      for (uint64_t step = 1; step <= 40; ++step)
+        servers.Step(IdsOf(step), GradientOf(step, IdsOf(step), 6), step);
       hashes.push_back(servers.Hash());
     }
     EXPECT_EQ(hashes[0], hashes[1]) << kind;
@@ -295,7 +322,8 @@ TEST(ModesTest, ARareRowForgetsItsOldMomentsInAllModesButLazy) {
 }
 
 TEST(CatchUpTest, MeansFadeAndWeightsDecayInClosedForm) {
-  for (int kind : {SPARSE_ADAM, SPARSE_ADAMW, SPARSE_MOMENTUM, SPARSE_ADADELTA, SPARSE_AMSGRAD, SPARSE_SGD}) {
+  for (int kind :
+       {SPARSE_ADAM, SPARSE_ADAMW, SPARSE_MOMENTUM, SPARSE_ADADELTA, SPARSE_AMSGRAD, SPARSE_SGD}) {
     const TableSpec spec = SpecOf(kind, TableSpec::CATCH_UP, 9);
     Table caught_up(spec);
     const auto optimizer = MakeSparseOptimizer(spec);
@@ -316,25 +344,30 @@ TEST(CatchUpTest, MeansFadeAndWeightsDecayInClosedForm) {
     caught_up.Pull(151, ids, true, shown.data());
     for (size_t i = 0; i < 9; ++i) EXPECT_FLOAT_EQ(shown[i], weights[i]) << kind;
     for (size_t i = 0; i < slots.size(); ++i) {
-      slots[i] = static_cast<float>(slots[i] * std::pow(double{optimizer->slot_fading(i / 9)}, 149));
+      slots[i] =
+          static_cast<float>(slots[i] * std::pow(double{optimizer->slot_fading(i / 9)}, 149));
     }
     caught_up.Update(151, RateOf(151), 1, ids, second.data());
     optimizer->Apply(weights.data(), slots.data(), second.data(), 9, 151, RateOf(151), 1);
     const RowView row = caught_up.Find(5);
-    for (size_t i = 0; i < 9; ++i) EXPECT_NEAR(reinterpret_cast<float*>(row.weights)[i], weights[i], 1e-6) << kind;
-    for (size_t i = 0; i < slots.size(); ++i) EXPECT_NEAR(row.slots[i], slots[i], 1e-6 * std::fabs(slots[i])) << kind;
+    for (size_t i = 0; i < 9; ++i)
+      EXPECT_NEAR(reinterpret_cast<float*>(row.weights)[i], weights[i], 1e-6) << kind;
+    for (size_t i = 0; i < slots.size(); ++i)
+      EXPECT_NEAR(row.slots[i], slots[i], 1e-6 * std::fabs(slots[i])) << kind;
   }
 }
 
 TEST(CatchUpTest, SavedRowsGoOnWhereTheyWere) {
   for (int kind : {SPARSE_ADAM, SPARSE_ADAMW, SPARSE_RMSPROP}) {
-    Servers loaded(SpecOf(kind, TableSpec::CATCH_UP, 6), 2), went_on(SpecOf(kind, TableSpec::CATCH_UP, 6), 2);
+    Servers loaded(SpecOf(kind, TableSpec::CATCH_UP, 6), 2),
+        went_on(SpecOf(kind, TableSpec::CATCH_UP, 6), 2);
     for (uint64_t step = 1; step <= 60; ++step) {
       loaded.Step(IdsOf(step), GradientOf(step, IdsOf(step), 6), step);
       went_on.Step(IdsOf(step), GradientOf(step, IdsOf(step), 6), step);
       if (step != 30) continue;
       loaded.SaveAndLoad(step, 1);
-      if (kind == SPARSE_ADAMW) went_on.SaveAndLoad(step, 2);  // saving is a use of rows whose decay depends on past rates
+      if (kind == SPARSE_ADAMW)
+        went_on.SaveAndLoad(step, 2);  // saving is a use of rows whose decay depends on past rates
     }
     EXPECT_EQ(loaded.Hash(), went_on.Hash()) << kind;
   }
@@ -342,7 +375,8 @@ TEST(CatchUpTest, SavedRowsGoOnWhereTheyWere) {
 
 TEST(CatchUpTest, WorksInEveryStorage) {
   for (RowStorage storage : {STORED_BF16, STORED_INT8}) {
-    Servers exact(SpecOf(SPARSE_ADAMW, TableSpec::CATCH_UP, 6), 1), stored(SpecOf(SPARSE_ADAMW, TableSpec::CATCH_UP, 6, storage), 1);
+    Servers exact(SpecOf(SPARSE_ADAMW, TableSpec::CATCH_UP, 6), 1),
+        stored(SpecOf(SPARSE_ADAMW, TableSpec::CATCH_UP, 6, storage), 1);
     for (uint64_t step = 1; step <= 100; ++step) {
       exact.Step(IdsOf(step), GradientOf(step, IdsOf(step), 6), step);
       stored.Step(IdsOf(step), GradientOf(step, IdsOf(step), 6), step);
@@ -350,7 +384,8 @@ TEST(CatchUpTest, WorksInEveryStorage) {
     stored.SaveAndLoad(100, 1);
     for (uint64_t id = 1; id <= kRows; ++id) {
       const auto want = exact.Pull(0, id), have = stored.Pull(0, id);
-      for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(have[i], want[i], 0.05) << storage << " row " << id;
+      for (size_t i = 0; i < 6; ++i)
+        EXPECT_NEAR(have[i], want[i], 0.05) << storage << " row " << id;
     }
   }
 }

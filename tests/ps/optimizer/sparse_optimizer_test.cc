@@ -31,14 +31,17 @@ void MinimiseFtrl(const TableSpec& spec, double rate, double group_l1, Reference
     q.push_back((spec.beta() + std::sqrt(row.b[i])) / rate + spec.l2());
     squares += s[i] * s[i] / q[i];
   }
-  const double norm = std::sqrt(squares), threshold = group_l1 * std::sqrt(static_cast<double>(row.w.size()));
+  const double norm = std::sqrt(squares),
+               threshold = group_l1 * std::sqrt(static_cast<double>(row.w.size()));
   const double kept = threshold == 0 ? 1 : norm <= threshold ? 0 : 1 - threshold / norm;
   for (size_t i = 0; i < row.w.size(); ++i) row.w[i] = -s[i] / q[i] * kept;
 }
 
-void Ftrl(const TableSpec& spec, const std::vector<double>& g, double rate, double group_l1, Reference& row) {
+void Ftrl(const TableSpec& spec, const std::vector<double>& g, double rate, double group_l1,
+          Reference& row) {
   for (size_t i = 0; i < g.size(); ++i) {
-    const double before = row.last_rate == 0 ? 0 : (spec.beta() + std::sqrt(row.b[i])) / row.last_rate;
+    const double before =
+        row.last_rate == 0 ? 0 : (spec.beta() + std::sqrt(row.b[i])) / row.last_rate;
     row.b[i] += g[i] * g[i];
     row.a[i] += g[i] - ((spec.beta() + std::sqrt(row.b[i])) / rate - before) * row.w[i];
   }
@@ -46,13 +49,15 @@ void Ftrl(const TableSpec& spec, const std::vector<double>& g, double rate, doub
   row.last_rate = rate;
 }
 
-void Adam(const TableSpec& spec, const std::vector<double>& g, double t, double rate, double decay, bool amsgrad, Reference& row) {
+void Adam(const TableSpec& spec, const std::vector<double>& g, double t, double rate, double decay,
+          bool amsgrad, Reference& row) {
   for (size_t i = 0; i < g.size(); ++i) {
     row.a[i] = spec.beta1() * row.a[i] + (1.0 - spec.beta1()) * g[i];
     row.b[i] = spec.beta2() * row.b[i] + (1.0 - spec.beta2()) * g[i] * g[i];
     if (amsgrad) row.c[i] = std::max(row.c[i], row.b[i]);
     const double second = amsgrad ? row.c[i] : row.b[i];
-    const double m = row.a[i] / (1 - std::pow(spec.beta1(), t)), v = second / (1 - std::pow(spec.beta2(), t));
+    const double m = row.a[i] / (1 - std::pow(spec.beta1(), t)),
+                 v = second / (1 - std::pow(spec.beta2(), t));
     row.w[i] -= rate * decay * row.w[i] + rate * m / (std::sqrt(v) + spec.epsilon());
   }
 }
@@ -62,7 +67,7 @@ using Gradient = std::vector<double>;
 struct Kind {
   const char* name;
   tandem::SparseOptimizer value;
-  size_t runs, more;  // slots: runs of dim numbers, and some more
+  size_t runs, more;   // slots: runs of dim numbers, and some more
   float initial_slot;  // in all runs but FTRL's first
   double rate;         // a good one
   // One step with scaled gradient g.
@@ -77,25 +82,32 @@ const Kind kKinds[] = {
     {"Adagrad", SPARSE_ADAGRAD, 1, 0, 0.1f, 0.3,
      [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) {
        for (size_t i = 0; i < g.size(); ++i) row.a[i] += g[i] * g[i];
-       for (size_t i = 0; i < g.size(); ++i) row.w[i] -= rate * g[i] / (std::sqrt(row.a[i]) + spec.epsilon());
+       for (size_t i = 0; i < g.size(); ++i)
+         row.w[i] -= rate * g[i] / (std::sqrt(row.a[i]) + spec.epsilon());
      }},
     {"RowwiseAdagrad", SPARSE_ROWWISE_ADAGRAD, 0, 1, 0.1f, 0.3,
      [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) {
        row.a.resize(1, 0.1f);
        for (double x : g) row.a[0] += x * x / static_cast<double>(g.size());
-       for (size_t i = 0; i < g.size(); ++i) row.w[i] -= rate * g[i] / (std::sqrt(row.a[0]) + spec.epsilon());
+       for (size_t i = 0; i < g.size(); ++i)
+         row.w[i] -= rate * g[i] / (std::sqrt(row.a[0]) + spec.epsilon());
      }},
     {"Adam", SPARSE_ADAM, 2, 0, 0, 0.05,
-     [](const TableSpec& spec, const Gradient& g, double t, double rate, Reference& row) { Adam(spec, g, t, rate, 0, false, row); }},
+     [](const TableSpec& spec, const Gradient& g, double t, double rate, Reference& row) {
+       Adam(spec, g, t, rate, 0, false, row);
+     }},
     {"AdamW", SPARSE_ADAMW, 2, 0, 0, 0.05,
      [](const TableSpec& spec, const Gradient& g, double t, double rate, Reference& row) {
        Adam(spec, g, t, rate, spec.weight_decay(), false, row);
      }},
     {"Amsgrad", SPARSE_AMSGRAD, 3, 0, 0, 0.05,
-     [](const TableSpec& spec, const Gradient& g, double t, double rate, Reference& row) { Adam(spec, g, t, rate, 0, true, row); }},
+     [](const TableSpec& spec, const Gradient& g, double t, double rate, Reference& row) {
+       Adam(spec, g, t, rate, 0, true, row);
+     }},
     {"Momentum", SPARSE_MOMENTUM, 1, 0, 0, 0.02,
      [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) {
-       for (size_t i = 0; i < g.size(); ++i) row.w[i] -= rate * (row.a[i] = spec.momentum() * row.a[i] + g[i]);
+       for (size_t i = 0; i < g.size(); ++i)
+         row.w[i] -= rate * (row.a[i] = spec.momentum() * row.a[i] + g[i]);
      }},
     {"Nesterov", SPARSE_NESTEROV, 1, 0, 0, 0.02,
      [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) {
@@ -115,28 +127,38 @@ const Kind kKinds[] = {
      [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) {
        for (size_t i = 0; i < g.size(); ++i) {
          row.a[i] = spec.rho() * row.a[i] + (1.0 - spec.rho()) * g[i] * g[i];
-         const double x = g[i] * std::sqrt((row.b[i] + spec.epsilon()) / (row.a[i] + spec.epsilon()));
+         const double x =
+             g[i] * std::sqrt((row.b[i] + spec.epsilon()) / (row.a[i] + spec.epsilon()));
          row.b[i] = spec.rho() * row.b[i] + (1.0 - spec.rho()) * x * x;
          row.w[i] -= rate * x;
        }
      }},
     {"Ftrl", SPARSE_FTRL, 2, 1, 0.1f, 0.3,
-     [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) { Ftrl(spec, g, rate, 0, row); }},
+     [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) {
+       Ftrl(spec, g, rate, 0, row);
+     }},
     {"GroupFtrl", SPARSE_GROUP_FTRL, 2, 1, 0.1f, 0.3,
-     [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) { Ftrl(spec, g, rate, spec.group_l1(), row); }},
+     [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) {
+       Ftrl(spec, g, rate, spec.group_l1(), row);
+     }},
     // No trainer pulls here: the weights at which gradients were computed are zero, as Init says.
     {"DelayCompensatedSgd", SPARSE_DC_SGD, 1, 0, 0, 0.1,
      [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) {
-       for (size_t i = 0; i < g.size(); ++i) row.w[i] -= rate * (g[i] + spec.delay_compensation() * g[i] * g[i] * row.w[i]);
+       for (size_t i = 0; i < g.size(); ++i)
+         row.w[i] -= rate * (g[i] + spec.delay_compensation() * g[i] * g[i] * row.w[i]);
      }},
 };
 
-bool IsFtrl(const Kind& kind) { return kind.value == SPARSE_FTRL || kind.value == SPARSE_GROUP_FTRL; }
+bool IsFtrl(const Kind& kind) {
+  return kind.value == SPARSE_FTRL || kind.value == SPARSE_GROUP_FTRL;
+}
 
 // Learning rates that rise, fall and stay.
 float RateOf(const Kind& kind, uint64_t step) {
   const float now = static_cast<float>(step);
-  return static_cast<float>(kind.rate) * (step < 5 ? 0.2f * now : step < 20 ? 1.0f : 1 / std::sqrt(now / 20));
+  return static_cast<float>(kind.rate) * (step < 5    ? 0.2f * now
+                                          : step < 20 ? 1.0f
+                                                      : 1 / std::sqrt(now / 20));
 }
 
 class SparseOptimizerTest : public testing::TestWithParam<Kind> {
@@ -144,10 +166,13 @@ class SparseOptimizerTest : public testing::TestWithParam<Kind> {
   // A row's weights and slots, each with a guard behind it.
   struct Row {
     Row(const SparseOptimizer& optimizer, uint32_t dim)
-        : dim(dim), weights(dim + kGuard, kGuardValue), slots(optimizer.num_slot_values(dim) + kGuard, kGuardValue) {
+        : dim(dim),
+          weights(dim + kGuard, kGuardValue),
+          slots(optimizer.num_slot_values(dim) + kGuard, kGuardValue) {
       optimizer.Init(slots.data(), dim);
     }
-    void Apply(const SparseOptimizer& optimizer, const std::vector<float>& gradient, uint64_t step, float rate, float scale) {
+    void Apply(const SparseOptimizer& optimizer, const std::vector<float>& gradient, uint64_t step,
+               float rate, float scale) {
       optimizer.Apply(weights.data(), slots.data(), gradient.data(), dim, step, rate, scale);
     }
     bool operator==(const Row&) const = default;
@@ -170,7 +195,10 @@ TEST_P(SparseOptimizerTest, InitFillsTheSlotsAndNothingElse) {
     const Row row(*optimizer, dim);
     for (size_t i = 0; i < row.slots.size(); ++i) {
       const bool zero = IsFtrl(GetParam()) && (i < dim || i == expected - 1);
-      EXPECT_EQ(row.slots[i], i >= expected ? Row::kGuardValue : zero ? 0 : GetParam().initial_slot) << i;
+      EXPECT_EQ(row.slots[i], i >= expected ? Row::kGuardValue
+                              : zero        ? 0
+                                            : GetParam().initial_slot)
+          << i;
     }
   }
 }
@@ -200,8 +228,11 @@ TEST_P(SparseOptimizerTest, ManyStepsFollowTheReference) {
       }
     }
     for (uint32_t i = 0; i < dim * GetParam().runs; ++i) {
-      const double expected = i < dim ? reference.a[i] : i < 2 * dim ? reference.b[i - dim] : reference.c[i - 2 * dim];
-      EXPECT_NEAR(row.slots[i], expected, 1e-4 * (1e-3 + std::fabs(expected))) << i << " of " << dim;
+      const double expected = i < dim       ? reference.a[i]
+                              : i < 2 * dim ? reference.b[i - dim]
+                                            : reference.c[i - 2 * dim];
+      EXPECT_NEAR(row.slots[i], expected, 1e-4 * (1e-3 + std::fabs(expected)))
+          << i << " of " << dim;
     }
   }
 }
@@ -211,7 +242,8 @@ TEST_P(SparseOptimizerTest, ManyStepsFollowTheReference) {
 TEST_P(SparseOptimizerTest, WeightsAndSlotsAreAllThereIs) {
   const auto optimizer = Make(19);
   Row stays(*optimizer, 19);
-  for (uint64_t step = 1; step <= 5; ++step) stays.Apply(*optimizer, MakeValues(step, 19), step, RateOf(GetParam(), step), 1);
+  for (uint64_t step = 1; step <= 5; ++step)
+    stays.Apply(*optimizer, MakeValues(step, 19), step, RateOf(GetParam(), step), 1);
   Row moves = stays;
   const auto another = Make(19);
   for (uint64_t step = 6; step <= 10; ++step) {
@@ -261,7 +293,8 @@ TEST_P(SparseOptimizerTest, LearnsInEveryStorage) {
   for (RowStorage storage : {STORED_F32, STORED_BF16, STORED_INT8}) {
     TableSpec spec = MakeTableSpec(1, kDim, GetParam().value);
     spec.set_storage(storage);
-    if (GetParam().value == SPARSE_ADADELTA) spec.set_epsilon(1e-4f);  // the root of it is how it begins
+    if (GetParam().value == SPARSE_ADADELTA)
+      spec.set_epsilon(1e-4f);  // the root of it is how it begins
     Table table(spec);
     const auto target = MakeValues(9, kDim);
     const std::vector<uint64_t> ids = {5};
@@ -289,16 +322,19 @@ TEST_P(SparseOptimizerTest, AGradientOfZeroDoesWhatTheOptimizerSays) {
   const auto optimizer = Make(kDim);
   if (IsFtrl(GetParam())) return;  // has no other mode than LAZY
   Row row(*optimizer, kDim);
-  for (uint64_t step = 1; step <= 5; ++step) row.Apply(*optimizer, MakeValues(step, kDim), step, RateOf(GetParam(), step), 1);
+  for (uint64_t step = 1; step <= 5; ++step)
+    row.Apply(*optimizer, MakeValues(step, kDim), step, RateOf(GetParam(), step), 1);
   const std::vector<float> zero(kDim);
   int at_rest = 0;
   for (uint64_t step = 6; step <= 800; ++step) {
     const Row before = row;
     const float rate = RateOf(GetParam(), step);
-    const bool rests = optimizer->weight_decay() == 0 && optimizer->AtRest(row.weights.data(), row.slots.data(), kDim, rate);
+    const bool rests = optimizer->weight_decay() == 0 &&
+                       optimizer->AtRest(row.weights.data(), row.slots.data(), kDim, rate);
     row.Apply(*optimizer, zero, step, rate, 1);
     for (size_t i = 0; i < GetParam().runs * kDim; ++i) {
-      ASSERT_EQ(row.slots[i], optimizer->slot_fading(i / kDim) * before.slots[i]) << i << " in step " << step;
+      ASSERT_EQ(row.slots[i], optimizer->slot_fading(i / kDim) * before.slots[i])
+          << i << " in step " << step;
     }
     if (rests) {
       ASSERT_EQ(row.weights, before.weights) << step;
@@ -340,12 +376,14 @@ TEST_P(SparseOptimizerTest, RowsDoNotShareState) {
 
 class FtrlTest : public testing::Test {
  protected:
-  std::vector<float> Train(const TableSpec& spec, std::vector<float> weights, const std::vector<float>& gradient, int steps) {
+  std::vector<float> Train(const TableSpec& spec, std::vector<float> weights,
+                           const std::vector<float>& gradient, int steps) {
     const auto optimizer = MakeSparseOptimizer(spec);
     std::vector<float> slots(optimizer->num_slot_values(spec.dim()));
     optimizer->Init(slots.data(), spec.dim());
     for (int step = 1; step <= steps; ++step) {
-      optimizer->Apply(weights.data(), slots.data(), gradient.data(), spec.dim(), static_cast<uint64_t>(step), 0.1f, 1);
+      optimizer->Apply(weights.data(), slots.data(), gradient.data(), spec.dim(),
+                       static_cast<uint64_t>(step), 0.1f, 1);
     }
     return weights;
   }
@@ -365,7 +403,8 @@ TEST_F(FtrlTest, GroupL1MakesWholeRowsZero) {
   TableSpec spec = MakeTableSpec(1, 3, SPARSE_GROUP_FTRL);
   spec.set_l1(0);
   spec.set_group_l1(0.5);
-  EXPECT_EQ(Train(spec, {0.01f, -0.01f, 0.02f}, {0.01f, 0.01f, 0.01f}, 5), (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(Train(spec, {0.01f, -0.01f, 0.02f}, {0.01f, 0.01f, 0.01f}, 5),
+            (std::vector<float>{0, 0, 0}));
   for (float w : Train(spec, {0.01f, -0.01f, 0.02f}, {1, -1, 0.5f}, 20)) EXPECT_NE(w, 0);
 }
 
@@ -444,7 +483,8 @@ TEST(CheckOptimizerTest, EveryNumberHasItsLimits) {
     TableSpec spec = MakeTableSpec(1, 4, optimizer);
     EXPECT_TRUE(CheckOptimizer(spec).ok()) << CheckOptimizer(spec);
     (spec.*set)(value);
-    EXPECT_NE(CheckOptimizer(spec).message().find(field), absl::string_view::npos) << field << " " << value;
+    EXPECT_NE(CheckOptimizer(spec).message().find(field), absl::string_view::npos)
+        << field << " " << value;
   };
   for (float bad : {-1.0f, std::nanf("")}) {
     refused(SPARSE_MOMENTUM, "momentum", &TableSpec::set_momentum, bad);
@@ -468,7 +508,8 @@ TEST(CheckOptimizerTest, ModesThatHaveNoMeaningSayWhatIsAllowed) {
     for (int optimizer : {SPARSE_FTRL, SPARSE_GROUP_FTRL, SPARSE_DC_SGD}) {
       TableSpec spec = MakeTableSpec(1, 4, optimizer);
       spec.set_mode(mode);
-      EXPECT_NE(CheckOptimizer(spec).message().find("must be LAZY with "), absl::string_view::npos) << CheckOptimizer(spec);
+      EXPECT_NE(CheckOptimizer(spec).message().find("must be LAZY with "), absl::string_view::npos)
+          << CheckOptimizer(spec);
     }
   }
   TableSpec spec = MakeTableSpec(1, 4, SPARSE_ADAM);

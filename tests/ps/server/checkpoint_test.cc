@@ -44,11 +44,15 @@ void Train(const Clients& client) {
       const auto ids = MakeIds(step + 10 * spec.number(), 200);
       const auto gradients = MakeValues(step, ids.size() * spec.dim());
       std::vector<float> rows(gradients.size());
-      ASSERT_TRUE(client.rows->Pull(step, true, {{spec.number(), ids, rows.data()}}).Wait(Deadline()).ok());
+      ASSERT_TRUE(
+          client.rows->Pull(step, true, {{spec.number(), ids, rows.data()}}).Wait(Deadline()).ok());
       const absl::Span<const uint64_t> pushed(ids.data(), 150);
-      ASSERT_TRUE(client.rows->Push(step, 0, {{spec.number(), pushed, gradients.data()}}).Wait(Deadline()).ok());
+      ASSERT_TRUE(client.rows->Push(step, 0, {{spec.number(), pushed, gradients.data()}})
+                      .Wait(Deadline())
+                      .ok());
     }
-    ASSERT_TRUE(client.rows->Commit({step, {{1, 0.1f}, {2, 0.2f}}, 0.5f, false}).Wait(Deadline()).ok());
+    ASSERT_TRUE(
+        client.rows->Commit({step, {{1, 0.1f}, {2, 0.2f}}, 0.5f, false}).Wait(Deadline()).ok());
   }
 }
 
@@ -76,9 +80,12 @@ RecordMap ReadAll(const std::vector<std::string>& paths) {
         },
         [](uint32_t) { return true; },
         [&](const SavedRow& row) {
-          const char* end = row.values + RowLayout(file.dim, file.storage, file.num_slot_values).value_bytes();
-          const bool is_new =
-              records.emplace(std::pair(file.number, row.header.id), RowRecord{row.header, {row.values, end}}).second;
+          const char* end =
+              row.values + RowLayout(file.dim, file.storage, file.num_slot_values).value_bytes();
+          const bool is_new = records
+                                  .emplace(std::pair(file.number, row.header.id),
+                                           RowRecord{row.header, {row.values, end}})
+                                  .second;
           EXPECT_TRUE(is_new) << "row " << row.header.id << " comes twice";
           return absl::OkStatus();
         });
@@ -105,7 +112,8 @@ std::vector<std::string> SaveLocal(int num_workers, const Folder& folder, HashRe
   const auto files = client.Save(2, folder.path(), Deadline()).Wait(Deadline());
   EXPECT_TRUE(files.ok()) << files.status();
   for (const SavedFile& file : *files) {
-    EXPECT_TRUE(CheckFile(folder.path() + "/" + file.name(), {file.bytes(), file.crc32c()}).ok()) << file.name();
+    EXPECT_TRUE(CheckFile(folder.path() + "/" + file.name(), {file.bytes(), file.crc32c()}).ok())
+        << file.name();
   }
   return Paths(folder.path(), *files);
 }
@@ -117,7 +125,8 @@ TEST_P(RowFilesTest, AnyNumberOfWorkersSavesTheSameRows) {
   HashResult hash, reference_hash;
   const auto reference = ReadAll(SaveLocal(1, reference_folder, &reference_hash));
   const auto paths = SaveLocal(GetParam(), folder, &hash);
-  EXPECT_EQ(paths.size(), 2 * static_cast<size_t>(GetParam())) << "a file for each worker and table";
+  EXPECT_EQ(paths.size(), 2 * static_cast<size_t>(GetParam()))
+      << "a file for each worker and table";
   const RecordMap records = ReadAll(paths);
   EXPECT_EQ(records.size(), hash.num_rows) << "committed rows, and no others";
   ExpectSame(records, reference);
@@ -143,7 +152,8 @@ TEST(RemoteSaveTest, HasItsCallersDeadlineNotThatOfOtherCalls) {
   const Folder folder;
   const auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 1 << 20});
   Train(ClientsOf(*client));
-  const absl::Status status = client->Save(2, folder.path(), absl::Now() - absl::Seconds(1)).Wait(Deadline()).status();
+  const absl::Status status =
+      client->Save(2, folder.path(), absl::Now() - absl::Seconds(1)).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
 }
 
@@ -162,7 +172,8 @@ TEST_P(SaveTest, AnotherStepThanTheLastAppliedIsRefused) {
   const auto client = MakeClient();
   Train(client);
   for (uint64_t step : {1, 3}) {
-    const absl::Status status = client.tables->Save(step, folder_.path(), Deadline()).Wait(Deadline()).status();
+    const absl::Status status =
+        client.tables->Save(step, folder_.path(), Deadline()).Wait(Deadline()).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   }
   EXPECT_TRUE(fs::is_empty(folder_.path()));
@@ -171,7 +182,8 @@ TEST_P(SaveTest, AnotherStepThanTheLastAppliedIsRefused) {
 TEST_P(SaveTest, FolderThatServersDoNotSeeIsNamed) {
   const auto client = MakeClient();
   Train(client);
-  const absl::Status status = client.tables->Save(2, folder_.path() + "/nowhere", Deadline()).Wait(Deadline()).status();
+  const absl::Status status =
+      client.tables->Save(2, folder_.path() + "/nowhere", Deadline()).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_NE(status.message().find("nowhere/table-table1-"), absl::string_view::npos) << status;
   EXPECT_NE(status.message().find("share a file system"), absl::string_view::npos) << status;
@@ -223,12 +235,13 @@ class RowFileTest : public testing::Test {
   std::string Path() const { return folder_.path() + "/" + name_; }
   absl::Status Read(const std::string& bytes, bool wanted = true) {
     std::ofstream(Path(), std::ios::binary | std::ios::trunc) << bytes;
-    return ReadRows(Path(), [](const RowFileHeader&) { return absl::OkStatus(); },
-                    [wanted](uint32_t) { return wanted; },
-                    [wanted](const SavedRow&) {
-                      EXPECT_TRUE(wanted) << "a row of a shard that nobody wants";
-                      return absl::OkStatus();
-                    });
+    return ReadRows(
+        Path(), [](const RowFileHeader&) { return absl::OkStatus(); },
+        [wanted](uint32_t) { return wanted; },
+        [wanted](const SavedRow&) {
+          EXPECT_TRUE(wanted) << "a row of a shard that nobody wants";
+          return absl::OkStatus();
+        });
   }
   // Returns the file's bytes with `value` at `offset`.
   template <class T>
@@ -258,8 +271,8 @@ TEST_F(RowFileTest, LayoutIsAsDescribed) {
   const auto append = [&expected](auto... values) {
     (expected.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
   };
-  append(uint32_t{2}, kRowLayoutVersion, uint32_t{7}, uint32_t{2}, uint32_t{0}, uint32_t{2}, uint32_t{1024}, uint32_t{1}, uint32_t{6},
-         uint32_t{0}, uint64_t{1});
+  append(uint32_t{2}, kRowLayoutVersion, uint32_t{7}, uint32_t{2}, uint32_t{0}, uint32_t{2},
+         uint32_t{1024}, uint32_t{1}, uint32_t{6}, uint32_t{0}, uint64_t{1});
   expected += "a/b ä";
   append(shard, uint32_t{0}, uint64_t{1});
   append(uint64_t{9}, uint32_t{5}, uint32_t{6}, uint32_t{3}, uint32_t{0}, 1.0f, 2.0f, 3.0f, 4.0f);
@@ -298,7 +311,8 @@ TEST_F(RowFileTest, HostileFieldsAreRefused) {
   ExpectRefused(With(48, uint64_t{0}), "more rows");
   ExpectRefused(With(shard, uint32_t{1024}), "out of order");
   ExpectRefused(With(shard, rpc::VirtualShard(7, 9) ^ 1), "out of its place");
-  for (uint32_t bytes : {1u, 8u, 48u, 57u}) ExpectRefused(With(shard + 4, bytes), "bytes of de-duplication windows");
+  for (uint32_t bytes : {1u, 8u, 48u, 57u})
+    ExpectRefused(With(shard + 4, bytes), "bytes of de-duplication windows");
   ExpectRefused(With(shard + 4, uint32_t{56}), "ends too early");
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(With(shard + 4, ~uint32_t{0}), /*wanted=*/false)));
   ExpectRefused(With(shard + 8, ~uint64_t{0}), "more rows");
@@ -314,7 +328,9 @@ class WindowFileTest : public RowFileTest {
   WindowFileTest() {
     PushWindow::Bits applied;
     for (size_t i : {0, 1, 64, 199}) applied.set(i);
-    windows_ = {{first_, 0, 1, PushWindow(200, applied)}, {first_, 3, 2, PushWindow(1, 1)}, {second_, 1, 1, PushWindow(7, 5)}};
+    windows_ = {{first_, 0, 1, PushWindow(200, applied)},
+                {first_, 3, 2, PushWindow(1, 1)},
+                {second_, 1, 1, PushWindow(7, 5)}};
     const auto file = SaveRows(*table_, folder_.path(), {kEpoch, windows_});
     EXPECT_TRUE(file.ok() && file->has_value()) << file.status();
     name_ = (*file)->name();
@@ -325,8 +341,8 @@ class WindowFileTest : public RowFileTest {
     std::ofstream(Path(), std::ios::binary | std::ios::trunc) << bytes;
     std::vector<ShardWindow> windows;
     const absl::Status status = ReadRows(
-        Path(), [](const RowFileHeader&) { return absl::OkStatus(); }, [](uint32_t) { return true; },
-        [](const SavedRow&) { return absl::OkStatus(); },
+        Path(), [](const RowFileHeader&) { return absl::OkStatus(); },
+        [](uint32_t) { return true; }, [](const SavedRow&) { return absl::OkStatus(); },
         [&](uint64_t job_epoch, const ShardWindow& window) {
           EXPECT_EQ(job_epoch, kEpoch);
           windows.push_back(window);
@@ -339,7 +355,8 @@ class WindowFileTest : public RowFileTest {
   static constexpr uint64_t kEpoch = 0x0123456789abcdef;
   static constexpr size_t kShard = 56 + 6, kWindow = kShard + 16 + 8;  // offsets of the first
   // The row's shard and the one beside it.
-  const uint32_t first_ = std::min(rpc::VirtualShard(7, 9), rpc::VirtualShard(7, 9) ^ 1), second_ = first_ + 1;
+  const uint32_t first_ = std::min(rpc::VirtualShard(7, 9), rpc::VirtualShard(7, 9) ^ 1),
+                 second_ = first_ + 1;
   std::vector<ShardWindow> windows_;
 };
 
@@ -353,7 +370,8 @@ TEST_F(WindowFileTest, WindowsLieBeforeTheRowsOfTheirShard) {
     append(uint64_t{9}, uint32_t{5}, uint32_t{6}, uint32_t{3}, uint32_t{0}, 1.0f, 2.0f, 3.0f, 4.0f);
   };
   append(first_, uint32_t{8 + 2 * 48}, uint64_t{row_first}, kEpoch);
-  append(uint32_t{0}, uint32_t{1}, uint64_t{200}, uint64_t{3}, uint64_t{1}, uint64_t{0}, uint64_t{1} << 7);
+  append(uint32_t{0}, uint32_t{1}, uint64_t{200}, uint64_t{3}, uint64_t{1}, uint64_t{0},
+         uint64_t{1} << 7);
   append(uint32_t{3}, uint32_t{2}, uint64_t{1}, uint64_t{1}, uint64_t{0}, uint64_t{0}, uint64_t{0});
   if (row_first) append_row();
   append(second_, uint32_t{8 + 48}, uint64_t{!row_first}, kEpoch);
@@ -385,11 +403,13 @@ TEST_F(WindowFileTest, EveryTruncationIsRefused) {
 }
 
 TEST_F(WindowFileTest, HostileWindowsAreRefused) {
-  ExpectRefused(With(kWindow + 48, uint32_t{0}), "damaged de-duplication window of trainer 0");  // again
+  ExpectRefused(With(kWindow + 48, uint32_t{0}),
+                "damaged de-duplication window of trainer 0");  // again
   ExpectRefused(With(kWindow + 8, uint64_t{0}), "damaged");
   ExpectRefused(With(kWindow + 8, uint64_t{1} << 40), "damaged");
-  ExpectRefused(With(kWindow + 8, uint64_t{199}), "damaged");  // the bitmap says that sequence 0 was applied
-  ExpectRefused(With(kWindow + 16, uint64_t{2}), "damaged");   // and here not its highest
+  ExpectRefused(With(kWindow + 8, uint64_t{199}),
+                "damaged");  // the bitmap says that sequence 0 was applied
+  ExpectRefused(With(kWindow + 16, uint64_t{2}), "damaged");  // and here not its highest
   ExpectRefused(With(kShard + 4, uint32_t{8 + 48}), name_.c_str());
   ExpectRefused(With(kShard + 4, uint32_t{8 + 3 * 48}), name_.c_str());
 }
@@ -418,8 +438,9 @@ TEST(NonFiniteRowTest, IsNotSaved) {
     made.set_storage(storage);
     return made;
   };
-  for (const TableSpec& of : {spec(SPARSE_SGD, STORED_F32), spec(SPARSE_SGD, STORED_BF16), spec(SPARSE_SGD, STORED_INT8),
-                              spec(SPARSE_ADAM, STORED_F32), spec(SPARSE_ADAM, STORED_BF16)}) {
+  for (const TableSpec& of :
+       {spec(SPARSE_SGD, STORED_F32), spec(SPARSE_SGD, STORED_BF16), spec(SPARSE_SGD, STORED_INT8),
+        spec(SPARSE_ADAM, STORED_F32), spec(SPARSE_ADAM, STORED_BF16)}) {
     SCOPED_TRACE(of.ShortDebugString());
     TableHost host(2);
     LocalClient client(host, 0, 1);
@@ -428,11 +449,15 @@ TEST(NonFiniteRowTest, IsNotSaved) {
     std::vector<float> gradients(10, 1);
     gradients[9] = 1e30f;
     ASSERT_TRUE(client.Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
-    ASSERT_TRUE(client.Commit({1, {{1, of.optimizer() == SPARSE_SGD ? 1e30 : 0.1}}, 1, false}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client.Commit({1, {{1, of.optimizer() == SPARSE_SGD ? 1e30 : 0.1}}, 1, false})
+                    .Wait(Deadline())
+                    .ok());
     const Folder folder;
     const auto saved = client.Save(1, folder.path(), Deadline()).Wait(Deadline());
     EXPECT_TRUE(absl::IsOutOfRange(saved.status())) << saved.status();
-    EXPECT_NE(saved.status().message().find(absl::StrCat("table ", of.name(), ": row 8 ")), absl::string_view::npos) << saved.status();
+    EXPECT_NE(saved.status().message().find(absl::StrCat("table ", of.name(), ": row 8 ")),
+              absl::string_view::npos)
+        << saved.status();
   }
 }
 
@@ -451,20 +476,26 @@ TEST(NonFiniteRowTest, OfAnOlderVersionsFileIsNotLoaded) {
     const auto saved = client.Save(1, folder.path(), Deadline()).Wait(Deadline());
     ASSERT_TRUE(saved.ok()) << saved.status();
     const std::string path = Paths(folder.path(), *saved)[0];
-    const size_t bytes = RowLayout(5, storage, 0).value_bytes(), last = storage == STORED_BF16 ? 8 : bytes - sizeof(float);
+    const size_t bytes = RowLayout(5, storage, 0).value_bytes(),
+                 last = storage == STORED_BF16 ? 8 : bytes - sizeof(float);
     const float nan = std::nanf("");
     const uint16_t half = 0x7fc0;
     std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
     file.seekp(static_cast<std::streamoff>(fs::file_size(path) - bytes + last));
-    if (storage == STORED_BF16) file.write(reinterpret_cast<const char*>(&half), sizeof half);
-    else file.write(reinterpret_cast<const char*>(&nan), sizeof nan);
+    if (storage == STORED_BF16)
+      file.write(reinterpret_cast<const char*>(&half), sizeof half);
+    else
+      file.write(reinterpret_cast<const char*>(&nan), sizeof nan);
     file.close();
     TableHost other_host(1);
     LocalClient other(other_host, 0, 1);
     ASSERT_TRUE(other.CreateTables({spec}, absl::Seconds(30)).ok());
-    const absl::Status loaded = other.Load(1, folder.path(), {(*saved)[0].name()}, Deadline()).Wait(Deadline()).status();
+    const absl::Status loaded =
+        other.Load(1, folder.path(), {(*saved)[0].name()}, Deadline()).Wait(Deadline()).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(loaded)) << loaded;
-    EXPECT_NE(loaded.message().find("row 7 has a weight or optimizer state that is not finite"), absl::string_view::npos) << loaded;
+    EXPECT_NE(loaded.message().find("row 7 has a weight or optimizer state that is not finite"),
+              absl::string_view::npos)
+        << loaded;
   }
 }
 

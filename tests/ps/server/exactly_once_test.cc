@@ -10,8 +10,8 @@
 
 #include "gtest/gtest.h"
 #include "ps/local/local_client.h"
-#include "tests/ps/cluster.h"
 #include "tests/ps/caching/merging.h"
+#include "tests/ps/cluster.h"
 #include "tests/ps/spec.h"
 #include "tests/support/connection_cutter.h"
 #include "tests/support/fault_proxy.h"
@@ -53,7 +53,8 @@ std::vector<uint64_t> Ids(uint32_t trainer, uint64_t step, uint32_t table) {
 std::vector<float> Gradients(uint32_t trainer, uint64_t step, uint32_t slice) {
   std::vector<float> gradients(kIds * kDim);
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const int drawn = static_cast<int>(Fmix64(step * 1000003 + trainer * 101 + slice * 11 + i * 7919) % 6);
+    const int drawn =
+        static_cast<int>(Fmix64(step * 1000003 + trainer * 101 + slice * 11 + i * 7919) % 6);
     gradients[i] = static_cast<float>(drawn < 3 ? drawn - 3 : drawn - 2);
   }
   return gradients;
@@ -105,7 +106,9 @@ void Train(const Clients& client, uint32_t trainer, bool bsp, Outcome* outcome) 
     std::vector<std::vector<uint64_t>> ids;
     std::vector<std::vector<float>> rows(2, std::vector<float>(kIds * kDim));
     for (uint32_t table : {1, 2}) ids.push_back(Ids(trainer, step, table));
-    const auto pulled = client.rows->Pull(step, true, {{1, ids[0], rows[0].data()}, {2, ids[1], rows[1].data()}}).Wait(Deadline());
+    const auto pulled =
+        client.rows->Pull(step, true, {{1, ids[0], rows[0].data()}, {2, ids[1], rows[1].data()}})
+            .Wait(Deadline());
     ASSERT_TRUE(pulled.ok()) << pulled.status();
     for (uint32_t table : {1, 2}) {
       for (size_t i = 0; bsp && i < kIds * kDim; ++i) {
@@ -116,19 +119,24 @@ void Train(const Clients& client, uint32_t trainer, bool bsp, Outcome* outcome) 
     const CommitArgs commit{step, {{1, 1.0f}, {2, 1.0f}}, 1, step == kSkipped};
     std::vector<std::vector<float>> gradients;  // read until their push is acknowledged
     std::vector<rpc::Future<rpc::Done>> pushes;
-    for (uint32_t slice : {2 * trainer, 2 * trainer + 1}) gradients.push_back(Gradients(trainer, step, slice));
+    for (uint32_t slice : {2 * trainer, 2 * trainer + 1})
+      gradients.push_back(Gradients(trainer, step, slice));
     if (IsOnePush(step)) {
-      std::transform(gradients[0].begin(), gradients[0].end(), gradients[1].begin(), gradients[0].begin(), std::plus<>());
+      std::transform(gradients[0].begin(), gradients[0].end(), gradients[1].begin(),
+                     gradients[0].begin(), std::plus<>());
       const float* values = gradients[0].data();
       const auto committed =
-          client.rows->PushAndCommit(2 * trainer, {{1, ids[0], values}, {2, ids[1], values}}, commit).Wait(Deadline());
+          client.rows
+              ->PushAndCommit(2 * trainer, {{1, ids[0], values}, {2, ids[1], values}}, commit)
+              .Wait(Deadline());
       ASSERT_TRUE(committed.ok()) << committed.status();
       tally.Add(step);
       continue;
     }
     for (uint32_t part : {0, 1}) {
       const float* values = gradients[part].data();
-      pushes.push_back(client.rows->Push(step, 2 * trainer + part, {{1, ids[0], values}, {2, ids[1], values}}));
+      pushes.push_back(
+          client.rows->Push(step, 2 * trainer + part, {{1, ids[0], values}, {2, ids[1], values}}));
     }
     for (const auto& push : pushes) {
       const auto pushed = push.Wait(Deadline());
@@ -151,7 +159,8 @@ Outcome TrainAll(const std::vector<ClientStack>& clients, bool bsp = true) {
   std::vector<Outcome> outcomes(kTrainers);
   std::vector<std::thread> threads;
   for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
-    threads.emplace_back([&, trainer] { Train(clients[trainer], trainer, bsp, &outcomes[trainer]); });
+    threads.emplace_back(
+        [&, trainer] { Train(clients[trainer], trainer, bsp, &outcomes[trainer]); });
   }
   for (auto& thread : threads) thread.join();
   const auto hash = clients[0].tables->Hash().Wait(Deadline());
@@ -170,7 +179,9 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
  protected:
   static void SetUpTestSuite() {
     TableHost host(2);
-    const auto make = [&host](uint32_t trainer) { return std::make_unique<LocalClient>(host, trainer, kTrainers); };
+    const auto make = [&host](uint32_t trainer) {
+      return std::make_unique<LocalClient>(host, trainer, kTrainers);
+    };
     undisturbed_ = new Outcome(TrainAll(make));
     ASSERT_EQ(undisturbed_->norms.size(), kSteps / 3);
   }
@@ -187,17 +198,22 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
       proxies_.push_back(std::make_unique<FaultProxy>((*cluster_)[i].address(), plan));
       addresses_.push_back(proxies_.back()->address());
       if (max_cuts == 0) continue;
-      cables_.push_back(std::make_unique<ConnectionCutter>(addresses_.back(), plan.seed + i, 6000, max_cuts));
+      cables_.push_back(
+          std::make_unique<ConnectionCutter>(addresses_.back(), plan.seed + i, 6000, max_cuts));
       addresses_.back() = cables_.back()->address();
     }
   }
   // Integers have the same sum in every mode.
-  void TrainAndExpectTheUndisturbedResult(const ConsistencySpec& consistency = {}, bool merged = false) {
+  void TrainAndExpectTheUndisturbedResult(const ConsistencySpec& consistency = {},
+                                          bool merged = false) {
     const RemoteClientOptions options{absl::Seconds(20), message_bytes_, consistency};
     const bool bsp = consistency.mode() == ConsistencySpec::BSP;
-    const auto make = [&](uint32_t trainer) { return cluster_->MakeClient(trainer, kTrainers, options, addresses_); };
+    const auto make = [&](uint32_t trainer) {
+      return cluster_->MakeClient(trainer, kTrainers, options, addresses_);
+    };
     MergingHost host(kTrainers);
-    const Outcome outcome = merged ? TrainAll(host.MakeClients(make, {.push_bytes = 500})) : TrainAll(make, bsp);
+    const Outcome outcome =
+        merged ? TrainAll(host.MakeClients(make, {.push_bytes = 500})) : TrainAll(make, bsp);
     EXPECT_TRUE(!bsp || outcome.norms == undisturbed_->norms);
     ExpectUndisturbed(outcome.hash);
     // Messages that the network still keeps arrive long after their step and must change nothing.
@@ -207,7 +223,8 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
     ExpectUndisturbed(*direct->Hash().Wait(Deadline()));
     ExpectTally(ClientsOf(*direct));
     const FaultCounts pushes = Counts("Push");
-    EXPECT_EQ(pushes.copies_refused, 0u) << "a push that comes again has the answer of the first time";
+    EXPECT_EQ(pushes.copies_refused, 0u)
+        << "a push that comes again has the answer of the first time";
   }
   FaultCounts Counts(const std::string& method) const {
     FaultCounts sum;
@@ -244,7 +261,8 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
       std::vector<float> rows(ids.size() * kDim);
       ASSERT_TRUE(client.rows->Pull(0, false, {{table, ids, rows.data()}}).Wait(Deadline()).ok());
       for (size_t i = 0; i < rows.size(); ++i) {
-        ASSERT_EQ(rows[i], tally.Weight(table, ids[i / kDim], i % kDim)) << "table " << table << ", id " << ids[i / kDim];
+        ASSERT_EQ(rows[i], tally.Weight(table, ids[i / kDim], i % kDim))
+            << "table " << table << ", id " << ids[i / kDim];
       }
     }
   }
@@ -279,7 +297,8 @@ TEST_F(ExactlyOnceTest, SecondCopiesCountOnceAtOnceAndLongAfter) {
   const FaultCounts pushes = Counts("Push");
   EXPECT_GT(pushes.duplicated, 50u);
   EXPECT_GT(pushes.replayed, 50u);
-  EXPECT_EQ(pushes.copies_accepted, pushes.duplicated + pushes.replayed) << "each was seen and acknowledged";
+  EXPECT_EQ(pushes.copies_accepted, pushes.duplicated + pushes.replayed)
+      << "each was seen and acknowledged";
 }
 
 TEST_F(ExactlyOnceTest, ConnectionsCutInTheMiddleOfAMessageLoseNothing) {
@@ -289,7 +308,12 @@ TEST_F(ExactlyOnceTest, ConnectionsCutInTheMiddleOfAMessageLoseNothing) {
 }
 
 TEST_P(ExactlyOnceTest, EverythingAtOnce) {
-  Connect({.seed = GetParam(), .drop_request = 20, .drop_reply = 20, .delay = 100, .duplicate = 150, .replay = 150},
+  Connect({.seed = GetParam(),
+           .drop_request = 20,
+           .drop_reply = 20,
+           .delay = 100,
+           .duplicate = 150,
+           .replay = 150},
           /*max_cuts=*/4);
   TrainAndExpectTheUndisturbedResult();
   const FaultCounts pushes = Counts("Push"), pulls = Counts("Pull");
@@ -301,14 +325,26 @@ TEST_P(ExactlyOnceTest, EverythingAtOnce) {
 }
 
 TEST_F(ExactlyOnceTest, ModesThatCommitEachTrainerByItselfCountPushesOnceToo) {
-  Connect({.seed = 15, .drop_request = 20, .drop_reply = 20, .delay = 100, .duplicate = 150, .replay = 150}, /*max_cuts=*/4);
+  Connect({.seed = 15,
+           .drop_request = 20,
+           .drop_reply = 20,
+           .delay = 100,
+           .duplicate = 150,
+           .replay = 150},
+          /*max_cuts=*/4);
   TrainAndExpectTheUndisturbedResult(Permit(2));
   EXPECT_GT(Counts("Push").copies_accepted, 0u);
 }
 
 TEST_F(ExactlyOnceTest, CommitsThatComeWithTheirPushCountOnceToo) {
   UseOneServer();
-  Connect({.seed = 18, .drop_request = 40, .drop_reply = 40, .delay = 100, .duplicate = 300, .replay = 300}, /*max_cuts=*/4);
+  Connect({.seed = 18,
+           .drop_request = 40,
+           .drop_reply = 40,
+           .delay = 100,
+           .duplicate = 300,
+           .replay = 300},
+          /*max_cuts=*/4);
   TrainAndExpectTheUndisturbedResult();
   EXPECT_GT(Counts("Push").dropped_replies, 0u);
   EXPECT_GT(Counts("Push").copies_accepted, 0u);
@@ -316,7 +352,13 @@ TEST_F(ExactlyOnceTest, CommitsThatComeWithTheirPushCountOnceToo) {
 
 TEST_F(ExactlyOnceTest, CommitsOfOneTrainerThatComeWithTheirPushCountOnceToo) {
   UseOneServer();
-  Connect({.seed = 18, .drop_request = 40, .drop_reply = 40, .delay = 100, .duplicate = 300, .replay = 300}, /*max_cuts=*/4);
+  Connect({.seed = 18,
+           .drop_request = 40,
+           .drop_reply = 40,
+           .delay = 100,
+           .duplicate = 300,
+           .replay = 300},
+          /*max_cuts=*/4);
   TrainAndExpectTheUndisturbedResult(Permit(2));
   EXPECT_GT(Counts("Push").copies_accepted, 0u);
 }
@@ -333,7 +375,13 @@ TEST_F(ExactlyOnceTest, AStepOfOnePushIsOneMessageOfAServerThatIsAlone) {
 // A trainer that sums a machine's gradients and retries must neither double nor lose any trainer's
 // gradients.
 TEST_F(ExactlyOnceTest, MergedPushesCountOnceForAllTheirTrainers) {
-  Connect({.seed = 16, .drop_request = 20, .drop_reply = 20, .delay = 100, .duplicate = 150, .replay = 150}, /*max_cuts=*/4);
+  Connect({.seed = 16,
+           .drop_request = 20,
+           .drop_reply = 20,
+           .delay = 100,
+           .duplicate = 150,
+           .replay = 150},
+          /*max_cuts=*/4);
   TrainAndExpectTheUndisturbedResult({}, /*merged=*/true);
   EXPECT_GT(Counts("Push").dropped_replies, 0u);
   EXPECT_GT(Counts("Push").copies_accepted, 0u);

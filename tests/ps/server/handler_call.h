@@ -25,8 +25,10 @@ class HandlerCall {
     (service.*method)(std::move(request), [state = state_](absl::StatusOr<rpc::Payload> reply) {
       absl::MutexLock lock(&state->mutex);
       TANDEM_CHECK(!state->answer.has_value()) << "a second answer";
-      if (reply.ok()) state->answer = std::string(reply->Flatten());
-      else state->answer = reply.status();
+      if (reply.ok())
+        state->answer = std::string(reply->Flatten());
+      else
+        state->answer = reply.status();
     });
   }
   HandlerCall(EmbeddingService& service, Method method, std::string bytes)
@@ -45,7 +47,8 @@ class HandlerCall {
   absl::StatusOr<std::string> Wait(absl::Duration timeout = absl::Seconds(20)) const {
     absl::MutexLock lock(&state_->mutex);
     const auto there = [this] { return state_->answer.has_value(); };
-    if (!state_->mutex.AwaitWithTimeout(absl::Condition(&there), timeout)) return absl::DeadlineExceededError("no answer");
+    if (!state_->mutex.AwaitWithTimeout(absl::Condition(&there), timeout))
+      return absl::DeadlineExceededError("no answer");
     return *state_->answer;
   }
 

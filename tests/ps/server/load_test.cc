@@ -23,10 +23,13 @@ std::vector<std::string> Names(const std::vector<SavedFile>& files) {
 }
 
 MakeClient LocalMaker(TableHost& host) {
-  return [&host](uint32_t trainer) { return std::make_unique<LocalClient>(host, trainer, kTrainers); };
+  return
+      [&host](uint32_t trainer) { return std::make_unique<LocalClient>(host, trainer, kTrainers); };
 }
 MakeClient RemoteMaker(PsCluster& cluster) {
-  return [&cluster](uint32_t trainer) { return cluster.MakeClient(trainer, kTrainers, {absl::Seconds(30), 1 << 12}); };
+  return [&cluster](uint32_t trainer) {
+    return cluster.MakeClient(trainer, kTrainers, {absl::Seconds(30), 1 << 12});
+  };
 }
 
 class LoadTest : public testing::Test {
@@ -38,7 +41,8 @@ class LoadTest : public testing::Test {
     PsCluster cluster(2, 2, kTestJobEpoch - 1);
     const TrainerClients clients = MakeClients(RemoteMaker(cluster));
     saved_hash_ = TrainAll(clients, {1, kSaved})[0].hash;
-    const auto files = clients[0].tables->Save(kSaved, folder_->path(), Deadline()).Wait(Deadline());
+    const auto files =
+        clients[0].tables->Save(kSaved, folder_->path(), Deadline()).Wait(Deadline());
     ASSERT_TRUE(files.ok()) << files.status();
     files_ = new std::vector<std::string>(Names(*files));
     ASSERT_GE(files_->size(), 6u);
@@ -51,7 +55,9 @@ class LoadTest : public testing::Test {
   }
 
   static absl::Status Load(const Clients& client, uint64_t step = kSaved) {
-    return client.tables->Load(step, folder_->path(), *files_, Deadline()).Wait(Deadline()).status();
+    return client.tables->Load(step, folder_->path(), *files_, Deadline())
+        .Wait(Deadline())
+        .status();
   }
 
   static void ExpectGoesOn(const MakeClient& make) {
@@ -102,13 +108,17 @@ TEST_F(LoadTest, StepCountsFromTheOneLoaded) {
   EXPECT_TRUE(absl::IsFailedPrecondition(pull(kSaved, rows).Wait(Deadline()).status()));
   EXPECT_TRUE(pull(kSaved + 1, rows).Wait(Deadline()).ok());
   LocalClient late(host, 0, kTrainers);
-  EXPECT_TRUE(absl::IsFailedPrecondition(late.Push(kSaved, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status()));
-  EXPECT_TRUE(absl::IsFailedPrecondition(clients[0].rows->GradientNorm(kSaved).Wait(Deadline()).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(clients[0].rows->Commit({kSaved + 2, {}, 1, true}).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      late.Push(kSaved, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status()));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(clients[0].rows->GradientNorm(kSaved).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      clients[0].rows->Commit({kSaved + 2, {}, 1, true}).Wait(Deadline()).status()));
   const support::TempFolder folder;
   EXPECT_TRUE(clients[0].tables->Save(kSaved, folder.path(), Deadline()).Wait(Deadline()).ok());
   const auto ahead = pull(kSaved + 2, again);
-  for (const auto& client : clients) client.rows->Commit({kSaved + 1, {{1, 1.0f}, {2, 1.0f}, {3, 1.0f}}, 1, /*skip=*/true});
+  for (const auto& client : clients)
+    client.rows->Commit({kSaved + 1, {{1, 1.0f}, {2, 1.0f}, {3, 1.0f}}, 1, /*skip=*/true});
   EXPECT_TRUE(ahead.Wait(Deadline()).ok());
   EXPECT_EQ(again, rows);
   EXPECT_EQ(clients[0].tables->Hash().Wait(Deadline())->hash, saved_hash_.hash);
@@ -138,11 +148,19 @@ TEST_F(LoadTest, RefusedOnceAStepHasBegunAndTheStepGoesOn) {
   const auto ids = MakeIds(5, 20);
   std::vector<float> rows(60), gradients(60, 1);
   const std::vector<std::function<void(const Clients&)>> beginnings = {
-      [&](const Clients& client) { client.rows->Pull(1, true, {{1, ids, rows.data()}}); },
-      [&](const Clients& client) { client.rows->Pull(2, true, {{1, ids, rows.data()}}); },
-      [&](const Clients& client) { client.rows->Push(1, 0, {{1, ids, gradients.data()}}); },
+      [&](const Clients& client) {
+        client.rows->Pull(1, true, {{1, ids, rows.data()}});
+      },
+      [&](const Clients& client) {
+        client.rows->Pull(2, true, {{1, ids, rows.data()}});
+      },
+      [&](const Clients& client) {
+        client.rows->Push(1, 0, {{1, ids, gradients.data()}});
+      },
       [&](const Clients& client) { client.rows->GradientNorm(1); },
-      [&](const Clients& client) { client.rows->Commit({1, {}, 1, true}); }};
+      [&](const Clients& client) {
+        client.rows->Commit({1, {}, 1, true});
+      }};
   for (const auto& begin : beginnings) {
     TableHost host(2);
     const TrainerClients clients = MakeClients(LocalMaker(host));
@@ -164,7 +182,8 @@ TEST_F(LoadTest, RefusedWhenAStepBeginsMeanwhile) {
   const auto ids = MakeIds(5, 20);
   std::vector<float> rows(60);
   const auto pull = clients[1].rows->Pull(1, true, {{1, ids, rows.data()}});
-  const absl::Status loaded = loading.Wait(Deadline()).status(), pulled = pull.Wait(Deadline()).status();
+  const absl::Status loaded = loading.Wait(Deadline()).status(),
+                     pulled = pull.Wait(Deadline()).status();
   // The call that came first has won. Never both succeed.
   EXPECT_NE(loaded.ok(), pulled.ok()) << loaded << " and " << pulled;
 }
@@ -181,7 +200,8 @@ class RefusedLoadTest : public LoadTest {
                      const std::vector<TableSpec>* others = nullptr) {
     TableHost host(2);
     LocalClient client(host, 0, 1);
-    ASSERT_TRUE(client.CreateTables(others != nullptr ? *others : TrainedSpecs(), absl::Seconds(30)).ok());
+    ASSERT_TRUE(
+        client.CreateTables(others != nullptr ? *others : TrainedSpecs(), absl::Seconds(30)).ok());
     const auto load = [&](const LoadArgs& with) {
       absl::Notification done;
       absl::Status status;
@@ -194,10 +214,12 @@ class RefusedLoadTest : public LoadTest {
     };
     const absl::Status status = load(args);
     EXPECT_EQ(status.code(), code) << status;
-    EXPECT_NE(status.message().find(word), absl::string_view::npos) << status << "\nwanted: " << word;
+    EXPECT_NE(status.message().find(word), absl::string_view::npos)
+        << status << "\nwanted: " << word;
     EXPECT_EQ(client.Hash().Wait(Deadline())->num_rows, 0u);
     const support::TempFolder empty;
-    EXPECT_TRUE(client.Save(0, empty.path(), Deadline()).Wait(Deadline()).ok()) << "step 0 is still the last one applied";
+    EXPECT_TRUE(client.Save(0, empty.path(), Deadline()).Wait(Deadline()).ok())
+        << "step 0 is still the last one applied";
     if (others != nullptr) return;
     EXPECT_TRUE(load({kSaved, folder_->path(), *files_, Router::RoundRobin(1).ShardsOf(0)}).ok());
     EXPECT_EQ(client.Hash().Wait(Deadline())->hash, saved_hash_.hash);
@@ -224,7 +246,8 @@ TEST_F(RefusedLoadTest, FolderAndNames) {
   empty.files[1] = "";
   twice.files[1] = twice.files[0];
   ExpectInvalid(relative, "\"here\" is not an absolute path");
-  for (const LoadArgs& args : {slash, hidden, empty}) ExpectInvalid(args, "\"" + args.files[1] + "\" is not the name of a file");
+  for (const LoadArgs& args : {slash, hidden, empty})
+    ExpectInvalid(args, "\"" + args.files[1] + "\" is not the name of a file");
   ExpectInvalid(twice, twice.files[0] + " comes twice");
 }
 
@@ -249,7 +272,8 @@ TEST_F(RefusedLoadTest, ShardsAndStep) {
 }
 
 TEST_F(RefusedLoadTest, FilesOfOtherTables) {
-  auto fewer = TrainedSpecs(), dim = TrainedSpecs(), slots = TrainedSpecs(), halves = TrainedSpecs(), name = TrainedSpecs();
+  auto fewer = TrainedSpecs(), dim = TrainedSpecs(), slots = TrainedSpecs(),
+       halves = TrainedSpecs(), name = TrainedSpecs();
   fewer.pop_back();
   dim[2] = MakeTableSpec(3, 9, SPARSE_ADAM);
   slots[2] = MakeTableSpec(3, 8, SPARSE_ADAGRAD);
@@ -257,7 +281,10 @@ TEST_F(RefusedLoadTest, FilesOfOtherTables) {
   name[2].set_name("other");
   const auto code = absl::StatusCode::kFailedPrecondition;
   ExpectRefused(args_, code, "there is no table 3 (table3)", &fewer);
-  ExpectRefused(args_, code, "has rows of table table3 with dim 8 in F32 and 16 slot values; the job's table table3 has dim 9", &dim);
+  ExpectRefused(args_, code,
+                "has rows of table table3 with dim 8 in F32 and 16 slot values; the job's table "
+                "table3 has dim 9",
+                &dim);
   ExpectRefused(args_, code, "has dim 8 in F32 and 8 slot values", &slots);
   ExpectRefused(args_, code, "has dim 8 in BF16 and 16 slot values", &halves);
   ExpectRefused(args_, code, "the job's table other", &name);
@@ -312,10 +339,15 @@ TEST_F(LoadTest, ServerLoadsItsOwnShardsOnly) {
 TEST_F(LoadTest, RemoteRefusalNamesServerAndFile) {
   PsCluster cluster(2, 1);
   const TrainerClients clients = MakeClients(RemoteMaker(cluster));
-  const absl::Status status = clients[0].tables->Load(kSaved, folder_->path(), {"nothing.rows"}, Deadline()).Wait(Deadline()).status();
+  const absl::Status status =
+      clients[0]
+          .tables->Load(kSaved, folder_->path(), {"nothing.rows"}, Deadline())
+          .Wait(Deadline())
+          .status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_EQ(status.message().substr(0, 20), "load of step 10: ps-") << status;
-  EXPECT_NE(status.message().find("nothing.rows: cannot be read"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("nothing.rows: cannot be read"), absl::string_view::npos)
+      << status;
 }
 
 TEST_F(LoadTest, ClosingTheHostCompletesIt) {

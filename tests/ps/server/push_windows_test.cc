@@ -47,7 +47,8 @@ TEST(PushWindowTest, ReachesBackFromTheHighestSequence) {
 }
 
 TEST(PushWindowTest, MergedWindowsContainWhatEitherDoes) {
-  for (const auto& [a, b] : {std::pair(Window({3, 5, 9}), Window({5, 7, 200})), std::pair(Window({3, 5, 9}), Window({400}))}) {
+  for (const auto& [a, b] : {std::pair(Window({3, 5, 9}), Window({5, 7, 200})),
+                             std::pair(Window({3, 5, 9}), Window({400}))}) {
     PushWindow forwards = a, backwards = b;
     forwards.Merge(b);
     backwards.Merge(a);
@@ -125,13 +126,17 @@ TEST_F(PushWindowsTest, PushBeforeTheWindowIsRefusedNamingIt) {
   EXPECT_TRUE(windows_.Find(2, 744, Shards({8})).ok()) << "another shard has another window";
   const absl::Status status = windows_.Find(2, 744, Shards({7, 8})).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_EQ(status.message(), "push 744 of trainer 2 comes too late: virtual shard 7 remembers its pushes 745 to 1000 only and "
-                              "cannot tell whether it was applied");
+  EXPECT_EQ(status.message(),
+            "push 744 of trainer 2 comes too late: virtual shard 7 remembers its pushes 745 to "
+            "1000 only and "
+            "cannot tell whether it was applied");
 }
 
 TEST_F(PushWindowsTest, PendingPushesAreKnownHoweverMany) {
-  for (uint64_t sequence = 1; sequence <= 1000; ++sequence) windows_.Add(0, 1, sequence, Shards({3}));
-  for (uint64_t sequence = 1; sequence <= 1000; ++sequence) EXPECT_TRUE(Find(0, sequence, Shards({3})).pending.any());
+  for (uint64_t sequence = 1; sequence <= 1000; ++sequence)
+    windows_.Add(0, 1, sequence, Shards({3}));
+  for (uint64_t sequence = 1; sequence <= 1000; ++sequence)
+    EXPECT_TRUE(Find(0, sequence, Shards({3})).pending.any());
 }
 
 TEST_F(PushWindowsTest, RestartForgetsOneTrainer) {
@@ -154,7 +159,8 @@ TEST_F(PushWindowsTest, SavedWindowsAreRestoredForThatIncarnationOrALaterOne) {
   windows_.Add(0, 2, 10, Shards({3}));
   const std::vector<ShardWindow> saved = windows_.Save();
   ASSERT_EQ(saved.size(), 3u);
-  EXPECT_EQ(std::tuple(saved[1].shard, saved[1].trainer, saved[1].incarnation), std::tuple(3u, 1u, 4u));
+  EXPECT_EQ(std::tuple(saved[1].shard, saved[1].trainer, saved[1].incarnation),
+            std::tuple(3u, 1u, 4u));
 
   for (uint32_t incarnation : {0, 4, 5}) {
     PushWindows other;
@@ -173,7 +179,9 @@ TEST_F(PushWindowsTest, SavedWindowsAreRestoredForThatIncarnationOrALaterOne) {
   fewer.SetTrainers(1);
   const absl::Status status = fewer.Restore(saved);
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_NE(status.message().find("trainer 1, but this job has 1 trainers"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("trainer 1, but this job has 1 trainers"),
+            absl::string_view::npos)
+      << status;
   EXPECT_TRUE(fewer.Save().empty());
 }
 
@@ -183,7 +191,9 @@ class PushHistoryTest : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(PushHistoryTest, IsAsAPlainSetSays) {
   uint64_t state = GetParam();
-  const auto draw = [&state](uint64_t below) { return Fmix64(state += 0x9e3779b97f4a7c15) % below; };
+  const auto draw = [&state](uint64_t below) {
+    return Fmix64(state += 0x9e3779b97f4a7c15) % below;
+  };
   PushWindows windows;
   windows.SetTrainers(2);
   std::set<std::tuple<uint32_t, uint64_t, uint32_t>> applied, pending;
@@ -222,7 +232,8 @@ TEST_P(PushHistoryTest, IsAsAPlainSetSays) {
     }
     if (draw(20) == 0) {
       for (uint32_t each : {0, 1}) windows.Fold(each, 1);
-      for (const auto& [of, number, shard] : pending) highest[{of, shard}] = std::max(highest[{of, shard}], number);
+      for (const auto& [of, number, shard] : pending)
+        highest[{of, shard}] = std::max(highest[{of, shard}], number);
       applied.merge(pending);
       pending.clear();
       if (draw(5) == 0) {

@@ -28,7 +28,9 @@ struct ServerOptions {
 class Server {
  public:
   explicit Server(const ServerOptions& options)
-      : options_(options), host_(options.workers), service_(host_, options.job_epoch, options.generation, 1) {
+      : options_(options),
+        host_(options.workers),
+        service_(host_, options.job_epoch, options.generation, 1) {
     CreateTablesRequest request;
     for (uint32_t number : {1, 2}) {
       *request.add_tables() = MakeTableSpec(number, 1);
@@ -41,7 +43,8 @@ class Server {
 
   // Fills in this server's job and generation, and incarnation 1 unless the request has one.
   template <class Request>
-  absl::Status Ask(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), Request request, std::string* answer = nullptr) {
+  absl::Status Ask(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), Request request,
+                   std::string* answer = nullptr) {
     RequestHeader* const header = request.mutable_header();
     header->set_protocol_version(kProtocolVersion);
     if (header->job_epoch() == 0) header->set_job_epoch(options_.job_epoch);
@@ -51,11 +54,13 @@ class Server {
     if (header->sender().incarnation() == 0) header->mutable_sender()->set_incarnation(1);
     absl::Notification done;
     absl::Status status;
-    (service_.*method)(rpc::Payload(request.SerializeAsString()), [&](absl::StatusOr<rpc::Payload> reply) {
-      status = reply.status();
-      if (reply.ok() && answer != nullptr) *answer = std::string(reply->Flatten());
-      done.Notify();
-    });
+    (service_.*method)(rpc::Payload(request.SerializeAsString()),
+                       [&](absl::StatusOr<rpc::Payload> reply) {
+                         status = reply.status();
+                         if (reply.ok() && answer != nullptr)
+                           *answer = std::string(reply->Flatten());
+                         done.Notify();
+                       });
     EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(30)));
     return status;
   }
@@ -85,7 +90,8 @@ class Server {
     for (const SavedFile& file : reply.files()) names.push_back(file.name());
     return names;
   }
-  absl::Status Load(uint64_t step, const TempFolder& folder, const std::vector<std::string>& files) {
+  absl::Status Load(uint64_t step, const TempFolder& folder,
+                    const std::vector<std::string>& files) {
     LoadRequest request;
     request.set_step(step);
     request.set_folder(folder.path());
@@ -123,8 +129,8 @@ PushRequest MakePush(uint64_t sequence, uint64_t step, const std::vector<uint64_
   const std::vector<float> gradients(ids.size(), 1);
   request.set_ids(ids.data(), ids.size() * sizeof(uint64_t));
   request.set_gradients(gradients.data(), gradients.size() * sizeof(float));
-  request.set_payload_crc32c(
-      Crc32c(Crc32c(0, request.ids().data(), request.ids().size()), gradients.data(), gradients.size() * sizeof(float)));
+  request.set_payload_crc32c(Crc32c(Crc32c(0, request.ids().data(), request.ids().size()),
+                                    gradients.data(), gradients.size() * sizeof(float)));
   return request;
 }
 
@@ -229,7 +235,8 @@ TEST_F(RestartTest, MessagesOfAnOlderGenerationAreRefusedAndChangeNothing) {
   Server server({.generation = 2});
   PushRequest late = MakePush(1, 1, {7});
   late.mutable_header()->set_generation(1);
-  ExpectRefused(server.Push(late), "generation 1, this server's is 2: the generation changed, rejoin");
+  ExpectRefused(server.Push(late),
+                "generation 1, this server's is 2: the generation changed, rejoin");
   ASSERT_TRUE(server.Push(MakePush(1, 1, {8})).ok()) << "its sequence was not taken";
   ASSERT_TRUE(server.Commit(1).ok());
   EXPECT_EQ(server.Weight(7), 0);
@@ -242,8 +249,10 @@ TEST_F(RestartTest, TrainerComesBackBetweenStepsAndItsOldPushesDoNot) {
   ASSERT_TRUE(server.Commit(1).ok());
   PushRequest restarted = MakePush(1, 2, {7}), late = MakePush(2, 2, {7});
   restarted.mutable_header()->mutable_sender()->set_incarnation(2);
-  ASSERT_TRUE(server.Push(restarted).ok()) << "its first push, though the process before it had a first one too";
-  ExpectRefused(server.Push(late), "incarnation 1 of trainer 0, which was restarted: its incarnation is 2");
+  ASSERT_TRUE(server.Push(restarted).ok())
+      << "its first push, though the process before it had a first one too";
+  ExpectRefused(server.Push(late),
+                "incarnation 1 of trainer 0, which was restarted: its incarnation is 2");
   ExpectRefused(server.Commit(2), "its incarnation is 2");
   ASSERT_TRUE(server.Commit(2, false, 2).ok());
   EXPECT_EQ(server.Weight(7), -2);
@@ -254,7 +263,8 @@ TEST_F(RestartTest, TrainerThatComesBackWithinAStepMustReload) {
   ASSERT_TRUE(server.Push(MakePush(1, 1, {7})).ok());
   PushRequest restarted = MakePush(1, 1, {7});
   restarted.mutable_header()->mutable_sender()->set_incarnation(2);
-  ExpectRefused(server.Push(restarted), "incarnation 1 was in the middle of step 1: reload the last checkpoint");
+  ExpectRefused(server.Push(restarted),
+                "incarnation 1 was in the middle of step 1: reload the last checkpoint");
   ExpectRefused(server.Commit(1, false, 2), "reload the last checkpoint");
   ASSERT_TRUE(server.Commit(1).ok());
   EXPECT_EQ(server.Weight(7), -1);
@@ -269,7 +279,8 @@ TEST_F(RestartTest, IncarnationIsSavedWithItsWindows) {
   const auto files = before.Save(1, folder_);
   Server after({.generation = 2});
   ASSERT_TRUE(after.Load(1, folder_, files).ok());
-  ExpectRefused(after.Push(MakePush(2, 2, {7})), "incarnation 1 of trainer 0, which was restarted: its incarnation is 3");
+  ExpectRefused(after.Push(MakePush(2, 2, {7})),
+                "incarnation 1 of trainer 0, which was restarted: its incarnation is 3");
   EXPECT_TRUE(after.Push(push).ok());
 }
 

@@ -20,7 +20,8 @@ uint64_t Mix(uint64_t x) {
 }
 
 bool Finite(const std::vector<float>& values) {
-  return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+  return std::all_of(values.begin(), values.end(),
+                     [](float value) { return std::isfinite(value); });
 }
 
 void SaveHistogram(const std::map<uint64_t, uint64_t>& counts, StepHistogram* histogram) {
@@ -34,9 +35,12 @@ void SaveHistogram(const std::map<uint64_t, uint64_t>& counts, StepHistogram* hi
 
 }  // namespace
 
-uint32_t ModelShard(uint32_t table, uint64_t id) { return static_cast<uint32_t>(Mix(id ^ Mix(table)) >> 54); }
+uint32_t ModelShard(uint32_t table, uint64_t id) {
+  return static_cast<uint32_t>(Mix(id ^ Mix(table)) >> 54);
+}
 
-ServerModel::ServerModel(std::vector<TableSpec> tables, uint32_t num_trainers, ConsistencySpec consistency)
+ServerModel::ServerModel(std::vector<TableSpec> tables, uint32_t num_trainers,
+                         ConsistencySpec consistency)
     : tables_(std::move(tables)), consistency_(std::move(consistency)), trainers_(num_trainers) {}
 
 uint64_t ServerModel::slowest() const {
@@ -46,7 +50,8 @@ uint64_t ServerModel::slowest() const {
 }
 
 absl::StatusCode ServerModel::CheckStep(uint32_t trainer, uint64_t step, uint64_t ahead) const {
-  if (trainer >= trainers_.size() || step == 0 || step > trainers_[trainer].clock + ahead) return kInvalid;
+  if (trainer >= trainers_.size() || step == 0 || step > trainers_[trainer].clock + ahead)
+    return kInvalid;
   return kOk;
 }
 
@@ -62,7 +67,8 @@ absl::StatusCode ServerModel::Meet(const ModelCaller& caller) {
 }
 
 ServerModel::Row ServerModel::NewRow(const TableSpec& spec, uint64_t id) const {
-  Row row{std::vector<float>(spec.dim()), std::vector<float>(spec.dim(), spec.initial_accumulator()), 0};
+  Row row{std::vector<float>(spec.dim()),
+          std::vector<float>(spec.dim(), spec.initial_accumulator()), 0};
   InitializeWeights(spec.seed(), spec.init_stddev(), id, row.weights.data(), spec.dim());
   return row;
 }
@@ -88,7 +94,8 @@ void ServerModel::Pull(int call, const ModelPull& pull) {
     if (pull.caller->trainer >= trainers_.size()) return Answer(call, kInvalid);
   }
   const uint64_t own = pull.caller.has_value() ? trainers_[pull.caller->trainer].clock : slowest();
-  const uint64_t open = consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1;
+  const uint64_t open =
+      consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1;
   if (pull.step > own + open + 1) return Answer(call, kInvalid);
   if (pull.caller.has_value()) {
     if (const auto code = Meet(*pull.caller); code != kOk) return Answer(call, code);
@@ -100,15 +107,18 @@ void ServerModel::Pull(int call, const ModelPull& pull) {
 
 void ServerModel::AnswerParked() {
   for (const auto& [call, pull] : std::exchange(parked_, {})) {
-    if (MayPull(pull)) AnswerPull(call, pull);
-    else parked_.emplace_back(call, pull);
+    if (MayPull(pull))
+      AnswerPull(call, pull);
+    else
+      parked_.emplace_back(call, pull);
   }
 }
 
 void ServerModel::AnswerPull(int call, const ModelPull& pull) {
   ++pulls_;
   if (pull.step != 0) {
-    const uint64_t own = pull.caller.has_value() ? trainers_[pull.caller->trainer].clock : slowest();
+    const uint64_t own =
+        pull.caller.has_value() ? trainers_[pull.caller->trainer].clock : slowest();
     ++staleness_[pull.step - 1 > slowest() ? pull.step - 1 - slowest() : 0];
     ++outstanding_[pull.step > own ? pull.step - own : 0];
   }
@@ -122,7 +132,8 @@ void ServerModel::AnswerPull(int call, const ModelPull& pull) {
       const Row row = exists ? found->second : NewRow(Spec(segment.table), id);
       if (!segment.versions.empty()) {
         const uint64_t has = segment.versions[i], is = uint64_t{row.version} + 1;
-        const bool will_do = has != 0 && has <= is && is - has <= segment.read_bound && (exists || !pull.create);
+        const bool will_do =
+            has != 0 && has <= is && is - has <= segment.read_bound && (exists || !pull.create);
         answer.versions.push_back(will_do ? 0 : static_cast<uint32_t>(is));
         if (will_do) continue;
       }
@@ -136,9 +147,11 @@ void ServerModel::Push(int call, const ModelPush& push) { Answer(call, TryPush(p
 
 absl::StatusCode ServerModel::TryPush(const ModelPush& push) {
   for (const ModelIds& segment : push.segments) {
-    if (Spec(segment.table).non_finite() == TableSpec::REJECT && !Finite(segment.gradients)) return absl::StatusCode::kOutOfRange;
+    if (Spec(segment.table).non_finite() == TableSpec::REJECT && !Finite(segment.gradients))
+      return absl::StatusCode::kOutOfRange;
   }
-  const uint64_t ahead = consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1;
+  const uint64_t ahead =
+      consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1;
   if (const auto code = CheckStep(push.caller.trainer, push.step, ahead); code != kOk) return code;
   if (push.sequence == 0 || push.sequence >> 40 != 0) return kInvalid;
   if (const auto code = Meet(push.caller); code != kOk) return code;
@@ -158,16 +171,19 @@ absl::StatusCode ServerModel::TryPush(const ModelPush& push) {
   if (push.step <= trainer.clock) {
     if (applied != shards.size()) return kRefused;
   } else {
-    if (applied != 0 || (pending != trainer.pending.end() && pending->second.step != push.step)) return kRefused;
+    if (applied != 0 || (pending != trainer.pending.end() && pending->second.step != push.step))
+      return kRefused;
     for (uint32_t shard : shards) {
-      if (pending == trainer.pending.end() || pending->second.shards.count(shard) == 0) fresh.insert(shard);
+      if (pending == trainer.pending.end() || pending->second.shards.count(shard) == 0)
+        fresh.insert(shard);
     }
   }
   if (fresh.empty()) {
     ++(shards.empty() ? pushes_ : repeated_pushes_);
     return kOk;
   }
-  if (push.step == trainer.clock + 1 && (trainer.asked_norm || trainer.commit.has_value())) return kRefused;
+  if (push.step == trainer.clock + 1 && (trainer.asked_norm || trainer.commit.has_value()))
+    return kRefused;
   ++pushes_;
   PendingPush& known = trainer.pending[push.sequence];
   known.step = push.step;
@@ -177,7 +193,8 @@ absl::StatusCode ServerModel::TryPush(const ModelPush& push) {
     for (size_t i = 0; i < segment.ids.size(); ++i) {
       if (fresh.count(ModelShard(segment.table, segment.ids[i])) == 0) continue;
       const auto first = segment.gradients.begin() + static_cast<int64_t>(i * dim);
-      trainer.gradients[push.step].push_back({segment.table, segment.ids[i],
+      trainer.gradients[push.step].push_back({segment.table,
+                                              segment.ids[i],
                                               {push.slice, push.caller.trainer, push.sequence},
                                               {first, first + static_cast<int64_t>(dim)}});
     }
@@ -187,8 +204,10 @@ absl::StatusCode ServerModel::TryPush(const ModelPush& push) {
 
 // Sums by row, in the fixed order of slices, trainers and sequences. Leaves out gradients that are
 // not finite.
-std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> ServerModel::Sum(std::vector<Gradient> gradients) const {
-  std::stable_sort(gradients.begin(), gradients.end(), [](const Gradient& a, const Gradient& b) { return a.order < b.order; });
+std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> ServerModel::Sum(
+    std::vector<Gradient> gradients) const {
+  std::stable_sort(gradients.begin(), gradients.end(),
+                   [](const Gradient& a, const Gradient& b) { return a.order < b.order; });
   std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> sums;
   for (const Gradient& gradient : gradients) {
     if (!Finite(gradient.values)) continue;
@@ -223,7 +242,8 @@ void ServerModel::Norm(int call, const ModelCaller& caller, uint64_t step) {
   }
   if (!norm_.has_value()) {
     std::vector<Gradient> all;
-    for (Trainer& each : trainers_) all.insert(all.end(), each.gradients[step].begin(), each.gradients[step].end());
+    for (Trainer& each : trainers_)
+      all.insert(all.end(), each.gradients[step].begin(), each.gradients[step].end());
     norm_ = SquaredNorm(all);
   }
   for (int waiting : std::exchange(norms_, {})) answers_[waiting].squared_norm = *norm_;
@@ -235,7 +255,8 @@ void ServerModel::Commit(int call, const ModelCommit& commit) {
     if (table == 0 || table > tables_.size() || !std::isfinite(rate)) return Answer(call, kInvalid);
   }
   if (!commit.skip && commit.rates.size() != tables_.size()) return Answer(call, kInvalid);
-  if (const auto code = CheckStep(commit.caller.trainer, commit.step, 1); code != kOk) return Answer(call, code);
+  if (const auto code = CheckStep(commit.caller.trainer, commit.step, 1); code != kOk)
+    return Answer(call, code);
   if (const auto code = Meet(commit.caller); code != kOk) return Answer(call, code);
   Trainer& trainer = trainers_[commit.caller.trainer];
   if (commit.step <= trainer.clock) return Answer(call, kOk);
@@ -249,7 +270,9 @@ void ServerModel::Commit(int call, const ModelCommit& commit) {
   commits_.push_back(call);
   for (const Trainer& each : trainers_) {
     if (!each.commit.has_value()) continue;
-    if (each.commit->rates == commit.rates && each.commit->scale == commit.scale && each.commit->skip == commit.skip) continue;
+    if (each.commit->rates == commit.rates && each.commit->scale == commit.scale &&
+        each.commit->skip == commit.skip)
+      continue;
     for (int waiting : std::exchange(commits_, {})) Answer(waiting, kRefused);
     for (Trainer& forgotten : trainers_) forgotten.commit.reset();
     return;
@@ -282,7 +305,8 @@ void ServerModel::Apply(const std::vector<Gradient>& gradients, const ModelCommi
         row.weights[i] -= rate * gradient;
       } else {
         row.accumulator[i] += gradient * gradient;
-        row.weights[i] -= rate * gradient / (std::sqrt(row.accumulator[i]) + static_cast<float>(spec.epsilon()));
+        row.weights[i] -=
+            rate * gradient / (std::sqrt(row.accumulator[i]) + static_cast<float>(spec.epsilon()));
       }
     }
     ++row.version;
@@ -304,11 +328,13 @@ void ServerModel::Fold(Trainer& trainer) {
       window.highest = std::max(window.highest, sequence);
     }
   }
-  std::erase_if(trainer.pending, [&](const auto& push) { return push.second.step == trainer.clock; });
+  std::erase_if(trainer.pending,
+                [&](const auto& push) { return push.second.step == trainer.clock; });
 }
 
 bool ServerModel::CanSave(uint64_t step) const {
-  return std::all_of(trainers_.begin(), trainers_.end(), [&](const Trainer& trainer) { return trainer.clock == step; });
+  return std::all_of(trainers_.begin(), trainers_.end(),
+                     [&](const Trainer& trainer) { return trainer.clock == step; });
 }
 
 void ServerModel::Reload() {

@@ -41,7 +41,7 @@ struct ModelIds {
   std::vector<uint64_t> ids = {};
   std::vector<uint32_t> versions = {};  // a pull's: empty, or one per id
   uint32_t read_bound = 0;
-  std::vector<float> gradients = {};    // a push's
+  std::vector<float> gradients = {};  // a push's
 };
 
 struct ModelPull {
@@ -111,9 +111,9 @@ class ServerModel {
     uint32_t incarnation = 0;
     bool asked_norm = false;
     std::optional<ModelCommit> commit;
-    std::map<uint64_t, PendingPush> pending;       // by sequence
+    std::map<uint64_t, PendingPush> pending;              // by sequence
     std::map<uint64_t, std::vector<Gradient>> gradients;  // by step
-    std::map<uint32_t, Window> windows;            // by virtual shard
+    std::map<uint32_t, Window> windows;                   // by virtual shard
   };
   using Parked = std::pair<int, ModelPull>;
 
@@ -126,7 +126,8 @@ class ServerModel {
   void AnswerPull(int call, const ModelPull& pull);
   void AnswerParked();
   absl::StatusCode TryPush(const ModelPush& push);
-  std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> Sum(std::vector<Gradient> gradients) const;
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> Sum(
+      std::vector<Gradient> gradients) const;
   double SquaredNorm(const std::vector<Gradient>& gradients) const;
   void Apply(const std::vector<Gradient>& gradients, const ModelCommit& commit);
   void Fold(Trainer& trainer);

@@ -67,12 +67,26 @@ std::vector<T> ValuesOf(const std::string& bytes) {
   return values;
 }
 
-enum class Fault { NONE, JOB, GENERATION, SHARD_MAP, ID_ZERO, ID_TWICE, TABLE, COUNT, TRUNCATED, CHECKSUM, DIM, NUM_FAULTS };
+enum class Fault {
+  NONE,
+  JOB,
+  GENERATION,
+  SHARD_MAP,
+  ID_ZERO,
+  ID_TWICE,
+  TABLE,
+  COUNT,
+  TRUNCATED,
+  CHECKSUM,
+  DIM,
+  NUM_FAULTS
+};
 
 // One sequence: a server, its model, and trainers that know which calls to make.
 class Sequence {
  public:
-  explicit Sequence(int seed) : random_(static_cast<uint64_t>(seed)), model_(MakeTables(), 1 + Draw(3), DrawConsistency()) {
+  explicit Sequence(int seed)
+      : random_(static_cast<uint64_t>(seed)), model_(MakeTables(), 1 + Draw(3), DrawConsistency()) {
     for (uint64_t i = 0; i < 8; ++i) pool_.push_back(i < 4 ? i + 1 : random_() | 1);
     trainers_.resize(model_.num_trainers());
     Start();
@@ -81,12 +95,18 @@ class Sequence {
   void Run() {
     for (int i = 0; i < kCallsPerSequence && !testing::Test::HasFailure(); ++i) {
       const uint32_t drawn = Draw(1000);
-      if (drawn < 240) Pull();
-      else if (drawn < 640) Push();
-      else if (drawn < 680) Norm();
-      else if (drawn < 930) Commit();
-      else if (drawn < 940) SaveAndLoad();
-      else Compare();
+      if (drawn < 240)
+        Pull();
+      else if (drawn < 640)
+        Push();
+      else if (drawn < 680)
+        Norm();
+      else if (drawn < 930)
+        Commit();
+      else if (drawn < 940)
+        SaveAndLoad();
+      else
+        Compare();
       Settle();
     }
     CompareRows();
@@ -154,7 +174,8 @@ class Sequence {
   rpc::Payload Encode(const std::string& bytes) {
     rpc::Payload payload;
     for (size_t begin = 0; begin < bytes.size();) {
-      const size_t size = Chance(70) ? bytes.size() - begin : 1 + Draw(static_cast<uint32_t>(bytes.size() - begin));
+      const size_t size =
+          Chance(70) ? bytes.size() - begin : 1 + Draw(static_cast<uint32_t>(bytes.size() - begin));
       payload.Append(rpc::Payload(bytes.substr(begin, size)));
       begin += size;
     }
@@ -166,8 +187,11 @@ class Sequence {
     return HandlerCall(*service_, method, request.SerializeAsString()).Wait();
   }
   template <class Request>
-  int Send(const char* name, HandlerCall::Method method, const Request& request, bool bf16 = false) {
-    waiting_.emplace(++calls_, Waiting{HandlerCall(*service_, method, Encode(request.SerializeAsString())), name, bf16});
+  int Send(const char* name, HandlerCall::Method method, const Request& request,
+           bool bf16 = false) {
+    waiting_.emplace(
+        ++calls_,
+        Waiting{HandlerCall(*service_, method, Encode(request.SerializeAsString())), name, bf16});
     return calls_;
   }
   // Makes a call of which the model does not hear, and expects a refusal.
@@ -187,7 +211,8 @@ class Sequence {
       if (waiting.name == kNorm) {
         GradientNormReply reply;
         ASSERT_TRUE(reply.ParseFromString(*answer));
-        const double norm = static_cast<double>(reply.squared_norm_high()) + std::ldexp(reply.squared_norm_low(), -64);
+        const double norm = static_cast<double>(reply.squared_norm_high()) +
+                            std::ldexp(reply.squared_norm_low(), -64);
         ASSERT_NEAR(norm, expected.squared_norm, 1e-12 * expected.squared_norm);
       }
     }
@@ -199,7 +224,8 @@ class Sequence {
     std::vector<float> rows = ValuesOf<float>(reply.rows()), expected_rows = expected.rows;
     if (bf16) {
       rows.clear();
-      for (uint16_t bits : ValuesOf<uint16_t>(reply.rows())) rows.push_back(std::bit_cast<float>(uint32_t{bits} << 16));
+      for (uint16_t bits : ValuesOf<uint16_t>(reply.rows()))
+        rows.push_back(std::bit_cast<float>(uint32_t{bits} << 16));
       for (float& value : expected_rows) value = RoundToBf16(value);
     }
     ASSERT_EQ(rows, expected_rows);
@@ -220,7 +246,11 @@ class Sequence {
     if (caller.trainer >= model_.num_trainers()) return 1;
     const uint64_t clock = model_.clock(caller.trainer);
     const uint32_t drawn = Draw(100);
-    return drawn < 80 ? clock + 1 : drawn < 90 ? clock + 2 : drawn < 93 ? clock + 3 : drawn < 97 ? clock : Draw(2) * (clock + 4);
+    return drawn < 80   ? clock + 1
+           : drawn < 90 ? clock + 2
+           : drawn < 93 ? clock + 3
+           : drawn < 97 ? clock
+                        : Draw(2) * (clock + 4);
   }
   std::vector<uint64_t> DrawIds() {
     std::vector<uint64_t> ids = pool_;
@@ -282,7 +312,8 @@ class Sequence {
     std::vector<ModelPush>* const sent = known ? &trainers_[push.caller.trainer].sent : nullptr;
     if (known && !sent->empty() && Chance(30)) {  // once more, or with some of its ids
       const uint32_t incarnation = push.caller.incarnation;
-      push = (*sent)[sent->size() - 1 - Draw(static_cast<uint32_t>(std::min<size_t>(sent->size(), 8)))];
+      push = (*sent)[sent->size() - 1 -
+                     Draw(static_cast<uint32_t>(std::min<size_t>(sent->size(), 8)))];
       if (Chance(50)) push.caller.incarnation = incarnation;
     } else {
       push.step = DrawStep(push.caller);
@@ -315,11 +346,13 @@ class Sequence {
   }
   std::vector<float> DrawGradients(const ModelIds& segment) {
     std::vector<float> gradients = MakeValues(random_(), segment.ids.size() * DimOf(segment.table));
-    if (!gradients.empty() && Chance(3)) gradients[Draw(static_cast<uint32_t>(gradients.size()))] = DrawNonFinite();
+    if (!gradients.empty() && Chance(3))
+      gradients[Draw(static_cast<uint32_t>(gradients.size()))] = DrawNonFinite();
     return gradients;
   }
   float DrawNonFinite() {
-    return Chance(50) ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+    return Chance(50) ? std::numeric_limits<float>::infinity()
+                      : std::numeric_limits<float>::quiet_NaN();
   }
   // Imitates virtual shards with two owners: the other half of the push may come later, under the
   // same sequence.
@@ -329,7 +362,8 @@ class Sequence {
       for (size_t i = 0; i < segment.ids.size(); ++i) {
         if (ModelShard(segment.table, segment.ids[i]) % 2 == 0) continue;
         half.ids.push_back(segment.ids[i]);
-        const auto first = segment.gradients.begin() + static_cast<int64_t>(i * DimOf(segment.table));
+        const auto first =
+            segment.gradients.begin() + static_cast<int64_t>(i * DimOf(segment.table));
         half.gradients.insert(half.gradients.end(), first, first + DimOf(segment.table));
       }
       segment = std::move(half);
@@ -350,22 +384,27 @@ class Sequence {
     const bool raw = request.ids_format() == IDS_RAW;
     const std::vector<uint64_t> ids = ValuesOf<uint64_t>(request.ids());
     const auto set_id = [&request](size_t i, uint64_t id) {
-      request.mutable_ids()->replace(i * sizeof id, sizeof id, reinterpret_cast<const char*>(&id), sizeof id);
+      request.mutable_ids()->replace(i * sizeof id, sizeof id, reinterpret_cast<const char*>(&id),
+                                     sizeof id);
     };
     auto fault = static_cast<Fault>(1 + Draw(static_cast<uint32_t>(Fault::NUM_FAULTS) - 1));
     if (fault == Fault::ID_ZERO && (!raw || ids.empty())) fault = Fault::JOB;
-    if (fault == Fault::ID_TWICE && (!raw || request.segments(0).count() < 2)) fault = Fault::GENERATION;
+    if (fault == Fault::ID_TWICE && (!raw || request.segments(0).count() < 2))
+      fault = Fault::GENERATION;
     std::string* const gradients = GradientsOf(request);
-    if (fault >= Fault::CHECKSUM && (gradients == nullptr || gradients->empty())) fault = Fault::TABLE;
+    if (fault >= Fault::CHECKSUM && (gradients == nullptr || gradients->empty()))
+      fault = Fault::TABLE;
     absl::StatusCode code = absl::StatusCode::kInvalidArgument;
-    if (fault == Fault::JOB || fault == Fault::GENERATION || fault == Fault::SHARD_MAP) code = absl::StatusCode::kFailedPrecondition;
+    if (fault == Fault::JOB || fault == Fault::GENERATION || fault == Fault::SHARD_MAP)
+      code = absl::StatusCode::kFailedPrecondition;
     if (fault == Fault::JOB) request.mutable_header()->set_job_epoch(kJob + 1);
     if (fault == Fault::GENERATION) request.mutable_header()->set_generation(kGeneration - 1);
     if (fault == Fault::SHARD_MAP) request.mutable_header()->set_shard_map_version(2 * Draw(2));
     if (fault == Fault::ID_ZERO) set_id(Draw(static_cast<uint32_t>(ids.size())), 0);
     if (fault == Fault::ID_TWICE) set_id(1, ids[0]);
     if (fault == Fault::TABLE) request.mutable_segments(0)->set_table(Draw(2) * 9);
-    if (fault == Fault::COUNT) request.mutable_segments(0)->set_count(request.segments(0).count() + (1ULL << Draw(64)));
+    if (fault == Fault::COUNT)
+      request.mutable_segments(0)->set_count(request.segments(0).count() + (1ULL << Draw(64)));
     if (fault == Fault::DIM) gradients->resize(gradients->size() - 1 - Draw(4));
     seal(request);
     if (fault == Fault::CHECKSUM) (*gradients)[0] ^= 1;
@@ -460,8 +499,10 @@ class Sequence {
     Settle();
     const StatisticsReply expected = model_.Statistics();
     ASSERT_EQ(statistics.SerializeAsString(), expected.SerializeAsString())
-        << statistics.DebugString() << "should be\n" << expected.DebugString();
-    for (const auto& [number, waiting] : waiting_) ASSERT_FALSE(waiting.call.answered()) << waiting.name;
+        << statistics.DebugString() << "should be\n"
+        << expected.DebugString();
+    for (const auto& [number, waiting] : waiting_)
+      ASSERT_FALSE(waiting.call.answered()) << waiting.name;
     HashRequest hash;
     *hash.mutable_header() = Header(std::nullopt);
     HashReply hashed;

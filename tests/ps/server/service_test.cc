@@ -63,23 +63,27 @@ class ServiceTest : public testing::Test {
     return request;
   }
   static void Sign(PushRequest& request) {
-    request.set_payload_crc32c(Crc32c(Crc32c(0, request.ids().data(), request.ids().size()), request.gradients().data(),
-                                      request.gradients().size()));
+    request.set_payload_crc32c(Crc32c(Crc32c(0, request.ids().data(), request.ids().size()),
+                                      request.gradients().data(), request.gradients().size()));
   }
   static std::string Encoded(WireFormat format, const std::vector<float>& rows) {
     const size_t bytes = WireBytes(format, 3);
     std::string wire(rows.size() / 3 * bytes, 0);
-    for (size_t i = 0; i < rows.size() / 3; ++i) EncodeRow(format, rows.data() + 3 * i, 3, wire.data() + i * bytes);
+    for (size_t i = 0; i < rows.size() / 3; ++i)
+      EncodeRow(format, rows.data() + 3 * i, 3, wire.data() + i * bytes);
     return wire;
   }
   template <class Request>
-  absl::StatusOr<std::string> Ask(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), const Request& request) {
+  absl::StatusOr<std::string> Ask(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply),
+                                  const Request& request) {
     return AskBytes(method, request.SerializeAsString());
   }
-  absl::StatusOr<std::string> AskBytes(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), std::string bytes) {
+  absl::StatusOr<std::string> AskBytes(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply),
+                                       std::string bytes) {
     return AskPayload(method, rpc::Payload(std::move(bytes)));
   }
-  absl::StatusOr<std::string> AskPayload(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), rpc::Payload request) {
+  absl::StatusOr<std::string> AskPayload(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply),
+                                         rpc::Payload request) {
     absl::Notification done;
     absl::StatusOr<rpc::Payload> answer = absl::UnknownError("");
     (service_.*method)(std::move(request), [&](absl::StatusOr<rpc::Payload> reply) {
@@ -91,8 +95,8 @@ class ServiceTest : public testing::Test {
     return std::string(answer->Flatten());
   }
   template <class Request>
-  void ExpectRefused(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), const Request& request,
-                     absl::StatusCode code, const char* word) {
+  void ExpectRefused(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply),
+                     const Request& request, absl::StatusCode code, const char* word) {
     const absl::Status status = Ask(method, request).status();
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_NE(status.message().find(word), absl::string_view::npos) << status;
@@ -110,13 +114,16 @@ TEST_F(ServiceTest, CheckpointsAreSavedAndLoadedBelowTheServersOwnFoldersAlone) 
   *load.mutable_header() = Header();
   for (const char* outside : {"/tmp", "/job/out/../elsewhere", "relative"}) {
     save.set_folder(outside);
-    ExpectRefused(&EmbeddingService::Save, save, absl::StatusCode::kInvalidArgument, "below /job/out alone");
+    ExpectRefused(&EmbeddingService::Save, save, absl::StatusCode::kInvalidArgument,
+                  "below /job/out alone");
     load.set_folder(outside);
-    ExpectRefused(&EmbeddingService::Load, load, absl::StatusCode::kInvalidArgument, "below /job/out alone");
+    ExpectRefused(&EmbeddingService::Load, load, absl::StatusCode::kInvalidArgument,
+                  "below /job/out alone");
   }
   save.set_folder("/job/out/checkpoints");  // there is none: it is tried
   save.set_step(0);
-  EXPECT_EQ(Ask(&EmbeddingService::Save, save).status().message().find("alone"), absl::string_view::npos);
+  EXPECT_EQ(Ask(&EmbeddingService::Save, save).status().message().find("alone"),
+            absl::string_view::npos);
 }
 
 TEST_F(ServiceTest, GeneratedCodeReadsThePullReply) {
@@ -128,7 +135,8 @@ TEST_F(ServiceTest, GeneratedCodeReadsThePullReply) {
   std::vector<float> expected(6);
   const std::vector<uint64_t> ids = {5, 6};
   absl::Notification done;
-  host_.Pull(std::nullopt, 0, false, {{1, 2, ids.data(), expected.data()}}, [&](absl::Status) { done.Notify(); });
+  host_.Pull(std::nullopt, 0, false, {{1, 2, ids.data(), expected.data()}},
+             [&](absl::Status) { done.Notify(); });
   EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(20)));
   EXPECT_EQ(reply.rows(), std::string(reinterpret_cast<const char*>(expected.data()), 24));
 }
@@ -159,20 +167,25 @@ TEST_F(ServiceTest, PushCommitHashRoundTrip) {
 TEST_F(ServiceTest, RefusesAnotherProtocolOrJob) {
   PullRequest pull = Pull({5});
   pull.mutable_header()->set_protocol_version(2);
-  ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kFailedPrecondition, "protocol version 2");
+  ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kFailedPrecondition,
+                "protocol version 2");
   pull = Pull({5});
   pull.mutable_header()->set_job_epoch(1);
   ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kFailedPrecondition, "job epoch");
   for (uint32_t generation : {kGeneration - 1, kGeneration + 1}) {
     PushRequest push = Push({5}, {1, 2, 3});
     push.mutable_header()->set_generation(generation);
-    ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition, "the generation changed, rejoin");
+    ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition,
+                  "the generation changed, rejoin");
   }
   PushRequest push = Push({5}, {1, 2, 3});
   push.mutable_header()->Clear();
-  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition, "protocol version 0");
-  ExpectRefused(&EmbeddingService::Hash, HashRequest(), absl::StatusCode::kFailedPrecondition, "protocol version");
-  ExpectRefused(&EmbeddingService::Commit, CommitRequest(), absl::StatusCode::kFailedPrecondition, "protocol version");
+  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition,
+                "protocol version 0");
+  ExpectRefused(&EmbeddingService::Hash, HashRequest(), absl::StatusCode::kFailedPrecondition,
+                "protocol version");
+  ExpectRefused(&EmbeddingService::Commit, CommitRequest(), absl::StatusCode::kFailedPrecondition,
+                "protocol version");
 }
 
 TEST_F(ServiceTest, RefusesAHeaderThatIsNotTheFirstFieldOrComesTwice) {
@@ -210,10 +223,12 @@ TEST_F(ServiceTest, RefusesSendersOfAnotherShardMap) {
   for (uint32_t version : {0u, kMapVersion - 1, 99u}) {
     PushRequest push = Push({5}, {1, 2, 3});
     push.mutable_header()->set_shard_map_version(version);
-    ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition, "not the owner, map version 3");
+    ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition,
+                  "not the owner, map version 3");
     PullRequest pull = Pull({5});
     pull.mutable_header()->set_shard_map_version(version);
-    ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kFailedPrecondition, "not the owner, map version 3");
+    ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kFailedPrecondition,
+                  "not the owner, map version 3");
   }
 }
 
@@ -246,10 +261,12 @@ TEST_F(ServiceTest, RefusesEmptySegmentsBeforeItMakesObjectsOfThem) {
     return bytes;
   }();
   const absl::Status stranger = AskBytes(&EmbeddingService::Pull, segments).status();
-  EXPECT_NE(stranger.message().find("must be the first field"), absl::string_view::npos) << stranger;
+  EXPECT_NE(stranger.message().find("must be the first field"), absl::string_view::npos)
+      << stranger;
   HashRequest header;
   *header.mutable_header() = Header();
-  const absl::Status member = AskBytes(&EmbeddingService::Pull, header.SerializeAsString() + segments).status();
+  const absl::Status member =
+      AskBytes(&EmbeddingService::Pull, header.SerializeAsString() + segments).status();
   EXPECT_NE(member.message().find("beside its ids and rows"), absl::string_view::npos) << member;
   const std::string fewer = header.SerializeAsString() + segments.substr(0, 2 * kMaxFields);
   const absl::Status many = AskBytes(&EmbeddingService::Pull, fewer).status();
@@ -259,7 +276,8 @@ TEST_F(ServiceTest, RefusesEmptySegmentsBeforeItMakesObjectsOfThem) {
 TEST_F(ServiceTest, RefusesACommitInsideAPushWithTooManyRates) {
   PushRequest push = Push({5}, {1, 2, 3});
   for (size_t i = 0; i <= kMaxFields; ++i) push.mutable_commit()->add_rates();
-  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, "cut it into several");
+  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument,
+                "cut it into several");
 }
 
 TEST_F(ServiceTest, RefusesMoreTablesThanAServerMayHave) {
@@ -277,7 +295,8 @@ TEST_F(ServiceTest, RefusesMoreTablesThanAServerMayHave) {
   ASSERT_TRUE(Ask(&EmbeddingService::CreateTables, request).ok());
   request.clear_tables();
   *request.add_tables() = MakeTableSpec(kMaxTables + 1, 1);
-  ExpectRefused(&EmbeddingService::CreateTables, request, absl::StatusCode::kInvalidArgument, "tables");
+  ExpectRefused(&EmbeddingService::CreateTables, request, absl::StatusCode::kInvalidArgument,
+                "tables");
 }
 
 TEST_F(ServiceTest, RefusesToReadRowsOfAWidthThatTheTableHasNot) {
@@ -292,25 +311,30 @@ TEST_F(ServiceTest, RefusesToReadRowsOfAWidthThatTheTableHasNot) {
   read.set_table(2);
   read.set_width(1 << 24);
   read.set_ids(std::string(8, '\1'));
-  ExpectRefused(&EmbeddingService::Read, read, absl::StatusCode::kInvalidArgument, "rows of 16777216 numbers");
+  ExpectRefused(&EmbeddingService::Read, read, absl::StatusCode::kInvalidArgument,
+                "rows of 16777216 numbers");
 }
 
 TEST_F(ServiceTest, RefusesSizesThatDoNotFit) {
   for (uint64_t count : {uint64_t{1}, uint64_t{3}, ~uint64_t{0}, uint64_t{1} << 61}) {
     PullRequest pull = Pull({5, 6});
     pull.mutable_segments(0)->set_count(count);
-    ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kInvalidArgument, "segments count");
+    ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kInvalidArgument,
+                  "segments count");
     PushRequest push = Push({5, 6}, {1, 2, 3, 4, 5, 6});
     push.mutable_segments(0)->set_count(count);
-    ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, "segments count");
+    ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument,
+                  "segments count");
   }
   PullRequest ragged = Pull({5});
   ragged.mutable_ids()->push_back('x');
   ExpectRefused(&EmbeddingService::Pull, ragged, absl::StatusCode::kInvalidArgument, "malformed");
-  ExpectRefused(&EmbeddingService::Push, Push({5}, {1, 2}), absl::StatusCode::kInvalidArgument, "gradients");
+  ExpectRefused(&EmbeddingService::Push, Push({5}, {1, 2}), absl::StatusCode::kInvalidArgument,
+                "gradients");
   PullRequest stranger = Pull({5});
   stranger.mutable_segments(0)->set_table(8);
-  ExpectRefused(&EmbeddingService::Pull, stranger, absl::StatusCode::kInvalidArgument, "no table 8");
+  ExpectRefused(&EmbeddingService::Pull, stranger, absl::StatusCode::kInvalidArgument,
+                "no table 8");
 }
 
 TEST_F(ServiceTest, RefusesAMessageAboveTheLimitBeforeAllocating) {
@@ -334,14 +358,17 @@ TEST_F(ServiceTest, RefusesTablesThatCannotBe) {
     spec = MakeTableSpec(2, 4, SPARSE_ADAM);
     change(spec);
     request.set_num_trainers(1);
-    ExpectRefused(&EmbeddingService::CreateTables, request, absl::StatusCode::kInvalidArgument, word);
+    ExpectRefused(&EmbeddingService::CreateTables, request, absl::StatusCode::kInvalidArgument,
+                  word);
   };
   refused([](TableSpec& spec) { spec.set_dim(0); }, "dim is 0");
   refused([](TableSpec& spec) { spec.set_dim(1u << 31); }, "dim is 2147483648");
   refused([](TableSpec& spec) { spec.set_beta1(1); }, "beta1 is 1");
-  refused([](TableSpec& spec) { spec.set_optimizer(static_cast<tandem::SparseOptimizer>(99)); }, "unknown sparse optimizer 99");
+  refused([](TableSpec& spec) { spec.set_optimizer(static_cast<tandem::SparseOptimizer>(99)); },
+          "unknown sparse optimizer 99");
   refused([](TableSpec& spec) { spec.set_mode(static_cast<TableSpec::Mode>(9)); }, "mode is 9");
-  refused([](TableSpec& spec) { spec.set_non_finite(static_cast<TableSpec::NonFinite>(9)); }, "non_finite 9");
+  refused([](TableSpec& spec) { spec.set_non_finite(static_cast<TableSpec::NonFinite>(9)); },
+          "non_finite 9");
   refused([](TableSpec& spec) { spec.set_max_row_norm(-1); }, "max_row_norm is -1");
   PullRequest pull = Pull({5});
   pull.mutable_segments(0)->set_table(2);
@@ -351,12 +378,17 @@ TEST_F(ServiceTest, RefusesTablesThatCannotBe) {
 TEST_F(ServiceTest, RefusedPushesChangeNothing) {
   PushRequest stranger = Push({5}, {1, 2, 3});
   stranger.mutable_segments(0)->set_table(8);
-  ExpectRefused(&EmbeddingService::Push, stranger, absl::StatusCode::kInvalidArgument, "no table 8");
-  ExpectRefused(&EmbeddingService::Push, Push({5}, {1, 2, 3, 4}), absl::StatusCode::kInvalidArgument, "gradients");
-  ExpectRefused(&EmbeddingService::Push, Push({5, 5}, {1, 2, 3, 4, 5, 6}), absl::StatusCode::kInvalidArgument, "twice");
-  ExpectRefused(&EmbeddingService::Push, Push({0}, {1, 2, 3}), absl::StatusCode::kInvalidArgument, "0");
+  ExpectRefused(&EmbeddingService::Push, stranger, absl::StatusCode::kInvalidArgument,
+                "no table 8");
+  ExpectRefused(&EmbeddingService::Push, Push({5}, {1, 2, 3, 4}),
+                absl::StatusCode::kInvalidArgument, "gradients");
+  ExpectRefused(&EmbeddingService::Push, Push({5, 5}, {1, 2, 3, 4, 5, 6}),
+                absl::StatusCode::kInvalidArgument, "twice");
+  ExpectRefused(&EmbeddingService::Push, Push({0}, {1, 2, 3}), absl::StatusCode::kInvalidArgument,
+                "0");
   const float bad = std::numeric_limits<float>::quiet_NaN();
-  ExpectRefused(&EmbeddingService::Push, Push({5, 6}, {1, 2, 3, 4, bad, 6}), absl::StatusCode::kOutOfRange,
+  ExpectRefused(&EmbeddingService::Push, Push({5, 6}, {1, 2, 3, 4, bad, 6}),
+                absl::StatusCode::kOutOfRange,
                 "id 6 is not finite (NaN or infinity), from trainer 0 in step 1");
   CommitRequest commit;
   *commit.mutable_header() = Header();
@@ -374,7 +406,8 @@ TEST_F(ServiceTest, RefusedPushesChangeNothing) {
 TEST_F(ServiceTest, RefusesADamagedPayload) {
   PushRequest push = Push({5}, {1, 2, 3});
   (*push.mutable_gradients())[5] ^= 1;
-  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, "payload checksum");
+  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument,
+                "payload checksum");
 }
 
 TEST_F(ServiceTest, RowsTravelInTheFormatAskedFor) {
@@ -409,7 +442,8 @@ TEST_F(ServiceTest, GradientsCountAlikeInAnyFormatAndHoweverTheMessageIsSliced) 
       const std::string bytes = push.SerializeAsString();
       const size_t cut = std::min(first, bytes.size()), next = std::min(first + 5, bytes.size());
       rpc::Payload sliced;
-      for (const auto& [begin, end] : {std::pair<size_t, size_t>{0, cut}, {cut, next}, {next, bytes.size()}}) {
+      for (const auto& [begin, end] :
+           {std::pair<size_t, size_t>{0, cut}, {cut, next}, {next, bytes.size()}}) {
         auto owner = std::make_shared<const std::string>(bytes.substr(begin, end - begin));
         sliced.Append(owner->data(), owner->size(), owner);
       }
@@ -430,7 +464,8 @@ TEST_F(ServiceTest, GradientsCountAlikeInAnyFormatAndHoweverTheMessageIsSliced) 
 TEST_F(ServiceTest, RefusesFormatsAndDifferencesThatNobodyWrites) {
   PullRequest pull = Pull({5});
   pull.set_rows_format(static_cast<WireFormat>(9));
-  ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kInvalidArgument, "format of rows 9");
+  ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kInvalidArgument,
+                "format of rows 9");
   pull = Pull({5});
   pull.set_ids_format(static_cast<IdsFormat>(9));
   ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kInvalidArgument, "ids_format 9");
@@ -455,7 +490,8 @@ TEST_F(ServiceTest, RefusesFormatsAndDifferencesThatNobodyWrites) {
   expect("\x85", 1, "ids end after");
   PushRequest push = Push({5}, {1, 2, 3});
   push.set_gradients_format(WIRE_BF16);
-  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, "gradients are not as long");
+  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument,
+                "gradients are not as long");
   push = Push({5}, {1, 2, 3});
   push.set_gradients_format(WIRE_F16);
   push.set_gradients(Encoded(WIRE_F16, {1, std::nanf(""), 3}));
@@ -469,9 +505,11 @@ TEST_F(ServiceTest, RefusesFormatsAndDifferencesThatNobodyWrites) {
 }
 
 TEST_F(ServiceTest, RefusesBytesThatAreNoMessage) {
-  for (const std::string& bytes : {std::string("\xff\xff\xff"), std::string("\x7a\x7f", 2), std::string("\x0a\x05zz")}) {
+  for (const std::string& bytes :
+       {std::string("\xff\xff\xff"), std::string("\x7a\x7f", 2), std::string("\x0a\x05zz")}) {
     for (auto method : {&EmbeddingService::Pull, &EmbeddingService::Push, &EmbeddingService::Commit,
-                        &EmbeddingService::Hash, &EmbeddingService::GradientNorm, &EmbeddingService::CreateTables}) {
+                        &EmbeddingService::Hash, &EmbeddingService::GradientNorm,
+                        &EmbeddingService::CreateTables}) {
       EXPECT_TRUE(absl::IsInvalidArgument(AskBytes(method, bytes).status()));
     }
   }

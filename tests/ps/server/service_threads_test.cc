@@ -40,7 +40,8 @@ RequestHeader Header(uint32_t trainer) {
 }
 
 template <class Request>
-absl::StatusOr<std::string> Ask(EmbeddingService& service, HandlerCall::Method method, const Request& request) {
+absl::StatusOr<std::string> Ask(EmbeddingService& service, HandlerCall::Method method,
+                                const Request& request) {
   return HandlerCall(service, method, request.SerializeAsString()).Wait();
 }
 
@@ -68,7 +69,8 @@ Request MakeRequestForAllIds(uint32_t trainer, uint64_t step) {
 absl::Status TrainStep(EmbeddingService& service, uint32_t trainer, uint64_t step, bool norm) {
   PullRequest pull = MakeRequestForAllIds<PullRequest>(trainer, step);
   pull.set_create(step % 2 == 0);
-  if (const auto pulled = Ask(service, &EmbeddingService::Pull, pull); !pulled.ok()) return pulled.status();
+  if (const auto pulled = Ask(service, &EmbeddingService::Pull, pull); !pulled.ok())
+    return pulled.status();
   PushRequest push = MakeRequestForAllIds<PushRequest>(trainer, step);
   push.set_sequence(step);
   const std::vector<float> ones(kNumIds * kDim, 1.0f);
@@ -76,11 +78,13 @@ absl::Status TrainStep(EmbeddingService& service, uint32_t trainer, uint64_t ste
   const std::string payload = push.ids() + push.gradients();
   push.set_payload_crc32c(Crc32c(0, payload.data(), payload.size()));
   for (uint64_t time = 0; time <= step % 2; ++time) {
-    if (const auto pushed = Ask(service, &EmbeddingService::Push, push); !pushed.ok()) return pushed.status();
+    if (const auto pushed = Ask(service, &EmbeddingService::Push, push); !pushed.ok())
+      return pushed.status();
   }
   if (norm) {
     const auto request = MakeRequest<GradientNormRequest>(trainer, step);
-    if (const auto answer = Ask(service, &EmbeddingService::GradientNorm, request); !answer.ok()) return answer.status();
+    if (const auto answer = Ask(service, &EmbeddingService::GradientNorm, request); !answer.ok())
+      return answer.status();
   }
   CommitRequest commit = MakeRequest<CommitRequest>(trainer, step);
   commit.set_gradient_scale(1);
@@ -98,21 +102,22 @@ void Watch(EmbeddingService& service, const std::atomic<bool>& done) {
   HashRequest hash;
   TakeTraceRequest trace;
   CreateTablesRequest create;
-  for (RequestHeader* header :
-       {statistics.mutable_header(), hash.mutable_header(), trace.mutable_header(), create.mutable_header()}) {
+  for (RequestHeader* header : {statistics.mutable_header(), hash.mutable_header(),
+                                trace.mutable_header(), create.mutable_header()}) {
     *header = Header(0);
   }
   *create.add_tables() = MakeTableSpec(2, 3);
   create.set_num_trainers(kTrainers + 1);  // refused
-  while (!done && looked(&EmbeddingService::Statistics, statistics) && looked(&EmbeddingService::Hash, hash) &&
-         looked(&EmbeddingService::TakeTrace, trace)) {
+  while (!done && looked(&EmbeddingService::Statistics, statistics) &&
+         looked(&EmbeddingService::Hash, hash) && looked(&EmbeddingService::TakeTrace, trace)) {
     EXPECT_FALSE(looked(&EmbeddingService::CreateTables, create));
   }
 }
 
 // Runs `trainer(rank)` on a thread each, and `beside` on another thread until the trainers have
 // ended.
-void RunTrainers(const std::function<void(uint32_t)>& trainer, const std::function<void(const std::atomic<bool>&)>& beside) {
+void RunTrainers(const std::function<void(uint32_t)>& trainer,
+                 const std::function<void(const std::atomic<bool>&)>& beside) {
   std::atomic<bool> done{false};
   std::thread other([&] { beside(done); });
   std::vector<std::thread> trainers;
@@ -127,7 +132,9 @@ void ExpectEveryGradientCounted(TableHost& host) {
   std::vector<uint64_t> ids(kNumIds);
   std::iota(ids.begin(), ids.end(), 1);
   std::vector<float> rows(kNumIds * kDim);
-  ASSERT_TRUE(client.Pull(0, false, {{.table = 1, .ids = ids, .rows = rows.data()}}).Wait(absl::Now() + absl::Seconds(20)).ok());
+  ASSERT_TRUE(client.Pull(0, false, {{.table = 1, .ids = ids, .rows = rows.data()}})
+                  .Wait(absl::Now() + absl::Seconds(20))
+                  .ok());
   for (float value : rows) ASSERT_EQ(value, -kRate * static_cast<float>(kTrainers * kSteps));
 }
 
@@ -159,7 +166,8 @@ TEST_P(ServiceThreadsTest, EveryCallEndsWhenTheHostFails) {
   RunTrainers(
       [&](uint32_t trainer) {
         absl::Status status;
-        for (uint64_t step = 1; status.ok(); ++step, ++steps) status = TrainStep(service, trainer, step, false);
+        for (uint64_t step = 1; status.ok(); ++step, ++steps)
+          status = TrainStep(service, trainer, step, false);
         EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
       },
       [&](const std::atomic<bool>&) {
@@ -180,7 +188,9 @@ TEST_P(ServiceThreadsTest, LocalClientsShareAHost) {
         const std::vector<float> ones(kNumIds * kDim, 1.0f);
         std::vector<float> rows(ones.size());
         for (uint64_t step = 1; step <= kSteps; ++step) {
-          ASSERT_TRUE(client.Pull(step, true, {{.table = 1, .ids = ids, .rows = rows.data()}}).Wait(deadline()).ok());
+          ASSERT_TRUE(client.Pull(step, true, {{.table = 1, .ids = ids, .rows = rows.data()}})
+                          .Wait(deadline())
+                          .ok());
           ASSERT_TRUE(client.Push(step, trainer, {{1, ids, ones.data()}}).Wait(deadline()).ok());
           ASSERT_TRUE(client.Commit({.step = step, .rates = {{1, kRate}}}).Wait(deadline()).ok());
         }
@@ -197,9 +207,13 @@ ConsistencySpec MakeConsistency(ConsistencySpec::Mode mode, uint32_t staleness) 
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, ServiceThreadsTest,
-                         testing::Values(MakeConsistency(ConsistencySpec::BSP, 0), MakeConsistency(ConsistencySpec::SSP, 1),
-                                         MakeConsistency(ConsistencySpec::ASP, 0), MakeConsistency(ConsistencySpec::PERMIT, 2)),
-                         [](const auto& info) { return ConsistencySpec::Mode_Name(info.param.mode()); });
+                         testing::Values(MakeConsistency(ConsistencySpec::BSP, 0),
+                                         MakeConsistency(ConsistencySpec::SSP, 1),
+                                         MakeConsistency(ConsistencySpec::ASP, 0),
+                                         MakeConsistency(ConsistencySpec::PERMIT, 2)),
+                         [](const auto& info) {
+                           return ConsistencySpec::Mode_Name(info.param.mode());
+                         });
 
 }  // namespace
 }  // namespace tandem::ps

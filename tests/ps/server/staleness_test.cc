@@ -33,9 +33,11 @@ std::string NameOf(const ConsistencySpec& spec) {
 
 const std::vector<ConsistencySpec>& AllModes() {
   static const auto& modes = *new std::vector<ConsistencySpec>{
-      Spec(ConsistencySpec::BSP),       Spec(ConsistencySpec::SSP, 0),    Spec(ConsistencySpec::SSP, 1), Spec(ConsistencySpec::SSP, 3),
-      Spec(ConsistencySpec::SSP, 7),    Spec(ConsistencySpec::ASP),       Spec(ConsistencySpec::PERMIT, 1),
-      Spec(ConsistencySpec::PERMIT, 2), Spec(ConsistencySpec::PERMIT, 5)};
+      Spec(ConsistencySpec::BSP),       Spec(ConsistencySpec::SSP, 0),
+      Spec(ConsistencySpec::SSP, 1),    Spec(ConsistencySpec::SSP, 3),
+      Spec(ConsistencySpec::SSP, 7),    Spec(ConsistencySpec::ASP),
+      Spec(ConsistencySpec::PERMIT, 1), Spec(ConsistencySpec::PERMIT, 2),
+      Spec(ConsistencySpec::PERMIT, 5)};
   return modes;
 }
 
@@ -58,32 +60,44 @@ struct Model {
     }
     return true;
   }
-  uint64_t Outstanding(uint32_t trainer) const { return (pulled[trainer] & ~applied[trainer]).count(); }
+  uint64_t Outstanding(uint32_t trainer) const {
+    return (pulled[trainer] & ~applied[trainer]).count();
+  }
   bool MayPull(uint32_t trainer, uint64_t step) const {
     switch (spec.mode()) {
-      case ConsistencySpec::BSP: return AllApplied(step - 1);
+      case ConsistencySpec::BSP:
+        return AllApplied(step - 1);
       case ConsistencySpec::SSP:
-        return OwnApplied(trainer, step - 1) && AllApplied(step > spec.staleness() ? step - 1 - spec.staleness() : 0);
-      case ConsistencySpec::ASP: return OwnApplied(trainer, step - 1);
-      default: return Outstanding(trainer) < spec.staleness();
+        return OwnApplied(trainer, step - 1) &&
+               AllApplied(step > spec.staleness() ? step - 1 - spec.staleness() : 0);
+      case ConsistencySpec::ASP:
+        return OwnApplied(trainer, step - 1);
+      default:
+        return Outstanding(trainer) < spec.staleness();
     }
   }
 };
 
 struct Schedule {
-  uint64_t wrongly_admitted = 0, wrongly_parked = 0, most_missing = 0, most_outstanding = 0, admitted = 0;
+  uint64_t wrongly_admitted = 0, wrongly_parked = 0, most_missing = 0, most_outstanding = 0,
+           admitted = 0;
   bool finished = false;
 };
 
 // Trainers pull as far ahead as they may, push and commit, in an order drawn from `seed`. One
 // trainer rarely gets its turn.
 // `gate_spec` rules the controller, `model_spec` the model.
-Schedule RunSchedule(uint64_t seed, const ConsistencySpec& gate_spec, const ConsistencySpec& model_spec) {
+Schedule RunSchedule(uint64_t seed, const ConsistencySpec& gate_spec,
+                     const ConsistencySpec& model_spec) {
   constexpr uint64_t kSteps = 12;
-  const uint64_t ahead = (gate_spec.mode() == ConsistencySpec::PERMIT ? gate_spec.staleness() : 1) + 1;
+  const uint64_t ahead =
+      (gate_spec.mode() == ConsistencySpec::PERMIT ? gate_spec.staleness() : 1) + 1;
   uint64_t state = seed;
-  const auto draw = [&state](uint64_t below) { return Fmix64(state += 0x9e3779b97f4a7c15) % below; };
-  const uint32_t num_trainers = 2 + static_cast<uint32_t>(draw(3)), slow = static_cast<uint32_t>(draw(num_trainers));
+  const auto draw = [&state](uint64_t below) {
+    return Fmix64(state += 0x9e3779b97f4a7c15) % below;
+  };
+  const uint32_t num_trainers = 2 + static_cast<uint32_t>(draw(3)),
+                 slow = static_cast<uint32_t>(draw(num_trainers));
   ConsistencyController gate;
   gate.SetTrainers(num_trainers, gate_spec);
   Model model{model_spec, num_trainers, {}, {}};
@@ -126,10 +140,14 @@ Schedule RunSchedule(uint64_t seed, const ConsistencySpec& gate_spec, const Cons
       const uint64_t step = ++trainer.asked;
       const auto verdict = gate.AdmitPull(Caller{t}, step);
       EXPECT_TRUE(verdict.ok()) << verdict.status();
-      if (*verdict == ConsistencyController::PullVerdict::NOW) note_pull(t, step);
-      else trainer.waiting.insert(step);
-      result.wrongly_parked += *verdict == ConsistencyController::PullVerdict::LATER && model.MayPull(t, step);
-    } else if (!trainer.waits_for_commit && trainer.committed < kSteps && model.pulled[t].test(open)) {
+      if (*verdict == ConsistencyController::PullVerdict::NOW)
+        note_pull(t, step);
+      else
+        trainer.waiting.insert(step);
+      result.wrongly_parked +=
+          *verdict == ConsistencyController::PullVerdict::LATER && model.MayPull(t, step);
+    } else if (!trainer.waits_for_commit && trainer.committed < kSteps &&
+               model.pulled[t].test(open)) {
       if (draw(2) == 0) {
         EXPECT_TRUE(gate.AdmitPush({t}, open, ++trainer.sequence, ShardSet().set(draw(1024))).ok());
         continue;
@@ -145,7 +163,8 @@ Schedule RunSchedule(uint64_t seed, const ConsistencySpec& gate_spec, const Cons
       }
       look_at_waiting();
     }
-    result.finished = std::all_of(trainers.begin(), trainers.end(), [](const Trainer& each) { return each.committed == kSteps; });
+    result.finished = std::all_of(trainers.begin(), trainers.end(),
+                                  [](const Trainer& each) { return each.committed == kSteps; });
   }
   EXPECT_EQ(gate.staleness().max(), result.most_missing);
   EXPECT_EQ(gate.staleness().total(), result.admitted);
@@ -169,9 +188,14 @@ TEST_P(StalenessModelTest, NoPullOfAnyScheduleExceedsTheBoundNorWaitsWithoutNeed
   // Trainers reach the bound, so the bound is tight. In ASP and PERMIT a slow trainer falls behind
   // by all steps that there are.
   switch (spec.mode()) {
-    case ConsistencySpec::BSP: EXPECT_EQ(most_missing, 0u); break;
-    case ConsistencySpec::SSP: EXPECT_EQ(most_missing, spec.staleness()); break;
-    default: EXPECT_EQ(most_missing, 11u);
+    case ConsistencySpec::BSP:
+      EXPECT_EQ(most_missing, 0u);
+      break;
+    case ConsistencySpec::SSP:
+      EXPECT_EQ(most_missing, spec.staleness());
+      break;
+    default:
+      EXPECT_EQ(most_missing, 11u);
   }
   EXPECT_EQ(most_outstanding, spec.mode() == ConsistencySpec::PERMIT ? spec.staleness() : 1u);
 }
@@ -230,11 +254,13 @@ absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }
 // Row t + 1 counts trainer t's commits: it starts at 0 and each step of trainer t adds 1. So rows
 // show their own age.
 // Up to `ahead` pulls are under way before their step.
-void TrainAndLook(const Clients& client, uint32_t trainer, const ConsistencySpec& spec, Progress* progress) {
+void TrainAndLook(const Clients& client, uint32_t trainer, const ConsistencySpec& spec,
+                  Progress* progress) {
   TableSpec table = MakeTableSpec(1, 1);
   table.set_init_stddev(0);
   ASSERT_TRUE(client.tables->CreateTables({table}, absl::Seconds(20)).ok());
-  const uint64_t bound = spec.staleness(), ahead = spec.mode() == ConsistencySpec::PERMIT ? bound : 1;
+  const uint64_t bound = spec.staleness(),
+                 ahead = spec.mode() == ConsistencySpec::PERMIT ? bound : 1;
   std::vector<uint64_t> ids;
   for (uint64_t t = 0; t < kTrainers; ++t) ids.push_back(t + 1);
   std::vector<std::vector<float>> rows(kSteps + 1, std::vector<float>(kTrainers));
@@ -252,10 +278,17 @@ void TrainAndLook(const Clients& client, uint32_t trainer, const ConsistencySpec
       const uint64_t seen = static_cast<uint64_t>(rows[step][t]);
       const bool is_own = t == trainer;
       switch (spec.mode()) {
-        case ConsistencySpec::BSP: ASSERT_EQ(seen, step - 1); break;
-        case ConsistencySpec::SSP: ASSERT_GE(seen + (is_own ? 0 : bound), step - 1) << "step " << step; break;
-        case ConsistencySpec::ASP: ASSERT_GE(seen, is_own ? step - 1 : 0) << "step " << step; break;
-        default: ASSERT_GE(seen + (is_own ? bound : step), step) << "step " << step;
+        case ConsistencySpec::BSP:
+          ASSERT_EQ(seen, step - 1);
+          break;
+        case ConsistencySpec::SSP:
+          ASSERT_GE(seen + (is_own ? 0 : bound), step - 1) << "step " << step;
+          break;
+        case ConsistencySpec::ASP:
+          ASSERT_GE(seen, is_own ? step - 1 : 0) << "step " << step;
+          break;
+        default:
+          ASSERT_GE(seen + (is_own ? bound : step), step) << "step " << step;
       }
       ASSERT_TRUE(seen < step || !is_own) << "step " << step;
     }
@@ -264,7 +297,8 @@ void TrainAndLook(const Clients& client, uint32_t trainer, const ConsistencySpec
       const uint64_t others = spec.mode() == ConsistencySpec::BSP   ? step - 1
                               : spec.mode() == ConsistencySpec::SSP ? step + bound
                                                                     : kSteps;
-      ASSERT_TRUE(progress->AwaitOthers(others)) << "step " << step << ": the others did not get as far as the bound allows";
+      ASSERT_TRUE(progress->AwaitOthers(others))
+          << "step " << step << ": the others did not get as far as the bound allows";
     }
     ASSERT_TRUE(client.rows->Push(step, trainer, {{1, own, &minus_one}}).Wait(Deadline()).ok());
     const auto committed = client.rows->Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline());
@@ -278,12 +312,19 @@ void ExpectStatistics(const Clients& client, const ConsistencySpec& spec, int nu
   const auto statistics = client.tables->Statistics().Wait(Deadline());
   ASSERT_TRUE(statistics.ok()) << statistics.status();
   switch (spec.mode()) {
-    case ConsistencySpec::BSP: EXPECT_EQ(statistics->staleness().max(), 0u); break;
-    case ConsistencySpec::SSP: EXPECT_EQ(statistics->staleness().max(), spec.staleness()); break;
-    default: EXPECT_EQ(statistics->staleness().max(), kSteps - 1);
+    case ConsistencySpec::BSP:
+      EXPECT_EQ(statistics->staleness().max(), 0u);
+      break;
+    case ConsistencySpec::SSP:
+      EXPECT_EQ(statistics->staleness().max(), spec.staleness());
+      break;
+    default:
+      EXPECT_EQ(statistics->staleness().max(), kSteps - 1);
   }
-  EXPECT_EQ(statistics->outstanding().max(), spec.mode() == ConsistencySpec::PERMIT ? spec.staleness() : 1u);
-  EXPECT_EQ(std::vector<uint64_t>(statistics->clocks().begin(), statistics->clocks().end()), std::vector<uint64_t>(kTrainers, kSteps));
+  EXPECT_EQ(statistics->outstanding().max(),
+            spec.mode() == ConsistencySpec::PERMIT ? spec.staleness() : 1u);
+  EXPECT_EQ(std::vector<uint64_t>(statistics->clocks().begin(), statistics->clocks().end()),
+            std::vector<uint64_t>(kTrainers, kSteps));
   EXPECT_EQ(statistics->pushes(), kTrainers * kSteps);
   EXPECT_EQ(statistics->repeated_pushes(), 0u);
   const uint64_t commits = spec.mode() == ConsistencySpec::BSP ? kSteps : kTrainers * kSteps;
@@ -291,7 +332,8 @@ void ExpectStatistics(const Clients& client, const ConsistencySpec& spec, int nu
   ASSERT_EQ(statistics->tables_size(), 1);
   EXPECT_EQ(statistics->tables(0).rows(), kTrainers);
   EXPECT_EQ(statistics->tables(0).name(), "table1");
-  EXPECT_EQ(statistics->tables(0).bytes_per_row() * kTrainers, static_cast<double>(statistics->tables(0).memory_bytes()));
+  EXPECT_EQ(statistics->tables(0).bytes_per_row() * kTrainers,
+            static_cast<double>(statistics->tables(0).memory_bytes()));
 }
 
 class StragglerTest : public testing::TestWithParam<ConsistencySpec> {
@@ -310,7 +352,8 @@ TEST_P(StragglerTest, NoRowOfAServerIsOlderThanTheBound) {
   PsCluster cluster(2, 2);
   std::vector<ClientStack> clients;
   for (uint32_t t = 0; t < kTrainers; ++t) {
-    clients.push_back(cluster.MakeClient(t, kTrainers, {.timeout = absl::Seconds(20), .consistency = GetParam()}));
+    clients.push_back(cluster.MakeClient(
+        t, kTrainers, {.timeout = absl::Seconds(20), .consistency = GetParam()}));
   }
   TrainAll(clients);
   ExpectStatistics(clients[0], GetParam(), 2);
@@ -319,7 +362,8 @@ TEST_P(StragglerTest, NoRowOfAServerIsOlderThanTheBound) {
 TEST_P(StragglerTest, NoRowOfALocalTableIsOlderThanTheBound) {
   TableHost host(2);
   std::vector<ClientStack> clients;
-  for (uint32_t t = 0; t < kTrainers; ++t) clients.push_back(std::make_unique<LocalClient>(host, t, kTrainers, GetParam()));
+  for (uint32_t t = 0; t < kTrainers; ++t)
+    clients.push_back(std::make_unique<LocalClient>(host, t, kTrainers, GetParam()));
   TrainAll(clients);
   ExpectStatistics(clients[0], GetParam(), 1);
 }
@@ -330,8 +374,10 @@ TEST(GoneTrainerTest, ItsClockHoldsNobodyLongerThanTheTimeout) {
   PsCluster cluster(1, 1);
   const ConsistencySpec spec = Spec(ConsistencySpec::SSP, 1);
   const auto gone = cluster.MakeClient(1, 2, {.timeout = absl::Seconds(20), .consistency = spec});
-  const auto client = cluster.MakeClient(0, 2, {.timeout = absl::Milliseconds(200), .consistency = spec});
-  for (RemoteClient* each : {gone.get(), client.get()}) ASSERT_TRUE(each->CreateTables({MakeTableSpec(1, 1)}, absl::Seconds(20)).ok());
+  const auto client =
+      cluster.MakeClient(0, 2, {.timeout = absl::Milliseconds(200), .consistency = spec});
+  for (RemoteClient* each : {gone.get(), client.get()})
+    ASSERT_TRUE(each->CreateTables({MakeTableSpec(1, 1)}, absl::Seconds(20)).ok());
   const std::vector<uint64_t> ids = {7};
   float row = 0;
   for (uint64_t step = 1; step <= 2; ++step) {
@@ -343,7 +389,8 @@ TEST(GoneTrainerTest, ItsClockHoldsNobodyLongerThanTheTimeout) {
   EXPECT_NE(status.message().find("pull for step 3"), absl::string_view::npos) << status;
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, StragglerTest, testing::ValuesIn(AllModes()), [](const auto& info) { return NameOf(info.param); });
+INSTANTIATE_TEST_SUITE_P(Modes, StragglerTest, testing::ValuesIn(AllModes()),
+                         [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace
 }  // namespace tandem::ps

@@ -53,14 +53,17 @@ class TableHostTest : public testing::TestWithParam<int> {
     consistency.set_mode(mode);
     consistency.set_staleness(staleness);
     Status created;
-    host_.CreateTables({MakeTableSpec(1, 4), MakeTableSpec(2, 1, SPARSE_ADAM)}, num_trainers, created.Callback(), consistency);
+    host_.CreateTables({MakeTableSpec(1, 4), MakeTableSpec(2, 1, SPARSE_ADAM)}, num_trainers,
+                       created.Callback(), consistency);
     return created;
   }
-  void Create(uint32_t num_trainers, ConsistencySpec::Mode mode = ConsistencySpec::BSP, uint32_t staleness = 0) {
+  void Create(uint32_t num_trainers, ConsistencySpec::Mode mode = ConsistencySpec::BSP,
+              uint32_t staleness = 0) {
     const Status created = TryCreate(num_trainers, mode, staleness);
     ASSERT_TRUE(created.Get().ok()) << created.Get();
   }
-  Status Pull(uint64_t step, const std::vector<uint64_t>& ids, float* rows, bool create = true, uint32_t table = 1) {
+  Status Pull(uint64_t step, const std::vector<uint64_t>& ids, float* rows, bool create = true,
+              uint32_t table = 1) {
     Status answer;
     host_.Pull(Caller{}, step, create, {{table, ids.size(), ids.data(), rows}}, answer.Callback());
     return answer;
@@ -70,23 +73,28 @@ class TableHostTest : public testing::TestWithParam<int> {
     EXPECT_TRUE(Pull(0, ids, rows.data(), false).Get().ok());
     return rows;
   }
-  Status Push(PushPlace place, const std::vector<uint64_t>& ids, const std::vector<float>& gradients,
-              uint32_t table = 1) {
+  Status Push(PushPlace place, const std::vector<uint64_t>& ids,
+              const std::vector<float>& gradients, uint32_t table = 1) {
     Status answer;
     auto kept = std::make_shared<const std::vector<float>>(gradients);
-    host_.Accumulate(place, {{table, ids.size(), ids.data(), kept->data()}}, kept, answer.Callback());
+    host_.Accumulate(place, {{table, ids.size(), ids.data(), kept->data()}}, kept,
+                     answer.Callback());
     return answer;
   }
-  static CommitArgs Args(uint64_t step, float rate = 1) { return {step, {{1, rate}, {2, rate}}, 1, false}; }
+  static CommitArgs Args(uint64_t step, float rate = 1) {
+    return {step, {{1, rate}, {2, rate}}, 1, false};
+  }
   Status Commit(uint32_t trainer, uint64_t step, float rate = 1) {
     Status answer;
     host_.Commit({trainer}, Args(step, rate), answer.Callback());
     return answer;
   }
-  Status PushAndCommit(PushPlace place, const std::vector<uint64_t>& ids, const std::vector<float>& gradients, const CommitArgs& args) {
+  Status PushAndCommit(PushPlace place, const std::vector<uint64_t>& ids,
+                       const std::vector<float>& gradients, const CommitArgs& args) {
     Status answer;
     auto kept = std::make_shared<const std::vector<float>>(gradients);
-    host_.AccumulateAndCommit(place, {{1, ids.size(), ids.data(), kept->data()}}, kept, args, answer.Callback());
+    host_.AccumulateAndCommit(place, {{1, ids.size(), ids.data(), kept->data()}}, kept, args,
+                              answer.Callback());
     return answer;
   }
   HashResult Hash() {
@@ -98,7 +106,8 @@ class TableHostTest : public testing::TestWithParam<int> {
     Answer<absl::StatusOr<StatisticsReply>> answer;
     host_.Statistics(answer.Callback());
     std::map<uint32_t, ValueGuardStatistics> guards;
-    for (const TableStatistics& table : answer.Get()->tables()) guards[table.number()] = GuardOf(table);
+    for (const TableStatistics& table : answer.Get()->tables())
+      guards[table.number()] = GuardOf(table);
     return guards;
   }
   // Returns once all earlier work is done.
@@ -162,20 +171,24 @@ TEST_P(TableHostTest, RefusesIdsAndShardsOfAnotherServer) {
   std::vector<float> rows(8);
   const auto expect_refused = [](const Status& answer) {
     EXPECT_EQ(answer.Get().code(), absl::StatusCode::kFailedPrecondition) << answer.Get();
-    EXPECT_NE(answer.Get().message().find("not the owner, map version 5"), absl::string_view::npos) << answer.Get();
+    EXPECT_NE(answer.Get().message().find("not the owner, map version 5"), absl::string_view::npos)
+        << answer.Get();
   };
   expect_refused(Pull(1, {mine, other}, rows.data()));
   expect_refused(Pull(0, {other}, rows.data(), false));
   expect_refused(Push({0, 1, 0, 1}, {mine, other}, rows));
   const uint32_t row_of[] = {0};
   Status sums, loaded;
-  host_.Pull(Caller{}, 1, true, {{.table = 1, .count = 1, .ids = &other, .rows = rows.data(), .row_of = row_of}}, sums.Callback());
+  host_.Pull(Caller{}, 1, true,
+             {{.table = 1, .count = 1, .ids = &other, .rows = rows.data(), .row_of = row_of}},
+             sums.Callback());
   expect_refused(sums);
   LoadArgs args{.step = 1, .folder = "/", .files = {}, .shards = {}};
   args.shards.emplace_back().set_count(1024);
   host_.Load(args, loaded.Callback());
   expect_refused(loaded);
-  EXPECT_TRUE(Push({0, 1, 0, 1}, {mine}, {1, 1, 1, 1}).Get().ok()) << "its own ids count, and the refused push did not";
+  EXPECT_TRUE(Push({0, 1, 0, 1}, {mine}, {1, 1, 1, 1}).Get().ok())
+      << "its own ids count, and the refused push did not";
   EXPECT_TRUE(Commit(0, 1).Get().ok());
   EXPECT_EQ(Hash().num_rows, 1u);
 }
@@ -251,7 +264,8 @@ TEST_P(TableHostTest, APushWhoseCommitCouldNotFollowIsRefusedWithIt) {
   const std::vector<float> ones(4, 1), broken(4, std::nanf(""));
   const Status early = PushAndCommit({0, 2, 0, 2}, {7}, ones, Args(2));
   EXPECT_TRUE(absl::IsInvalidArgument(early.Get())) << early.Get();
-  const Status unknown_table = PushAndCommit({0, 1, 0, 3}, {7}, ones, {1, {{1, 1}, {9, 1}}, 1, false});
+  const Status unknown_table =
+      PushAndCommit({0, 1, 0, 3}, {7}, ones, {1, {{1, 1}, {9, 1}}, 1, false});
   EXPECT_TRUE(absl::IsInvalidArgument(unknown_table.Get())) << unknown_table.Get();
   const Status rejected = PushAndCommit({0, 1, 0, 4}, {7}, broken, Args(1));
   EXPECT_TRUE(absl::IsOutOfRange(rejected.Get())) << rejected.Get();
@@ -269,9 +283,12 @@ TEST_P(TableHostTest, TheConsistencyOfAJobIsOne) {
   EXPECT_TRUE(absl::IsInvalidArgument(TryCreate(2, ConsistencySpec::PERMIT, 0).Get()));
   Create(2, ConsistencySpec::SSP, 3);
   EXPECT_TRUE(TryCreate(2, ConsistencySpec::SSP, 3).Get().ok());
-  const Status other = TryCreate(2, ConsistencySpec::SSP, 4), none = TryCreate(2, ConsistencySpec::BSP, 0);
-  EXPECT_EQ(other.Get(), absl::FailedPreconditionError("the job's consistency is SSP with staleness 3, this request says SSP with "
-                                                       "staleness 4"));
+  const Status other = TryCreate(2, ConsistencySpec::SSP, 4),
+               none = TryCreate(2, ConsistencySpec::BSP, 0);
+  EXPECT_EQ(other.Get(),
+            absl::FailedPreconditionError(
+                "the job's consistency is SSP with staleness 3, this request says SSP with "
+                "staleness 4"));
   EXPECT_TRUE(absl::IsFailedPrecondition(none.Get())) << none.Get();
 }
 
@@ -284,7 +301,8 @@ TEST_P(TableHostTest, RowsAreSavedWhenEveryTrainerHasCommittedTheStep) {
     host_.Save(1, folder.path(), 0, saved.Callback());
     return saved.Get().status();
   };
-  EXPECT_EQ(save(), absl::FailedPreconditionError("rows of step 1 cannot be saved: the last step applied of trainer 1 is 0"));
+  EXPECT_EQ(save(), absl::FailedPreconditionError(
+                        "rows of step 1 cannot be saved: the last step applied of trainer 1 is 0"));
   ASSERT_TRUE(Commit(1, 1).Get().ok());
   EXPECT_TRUE(save().ok()) << save();
 }
@@ -312,14 +330,17 @@ TEST_P(TableHostTest, StatisticsCountWhatCameAndHowOldItWas) {
   EXPECT_EQ(statistics.staleness().counts(16), 4u) << "16 to 19";
   EXPECT_EQ(statistics.staleness().max(), 19u);
   EXPECT_EQ(statistics.outstanding().counts(1), 20u);
-  EXPECT_EQ(std::vector<uint64_t>(statistics.clocks().begin(), statistics.clocks().end()), (std::vector<uint64_t>{20, 0}));
+  EXPECT_EQ(std::vector<uint64_t>(statistics.clocks().begin(), statistics.clocks().end()),
+            (std::vector<uint64_t>{20, 0}));
   ASSERT_EQ(statistics.tables_size(), 2);
   const size_t distinct = ids_.size() + (std::find(ids_.begin(), ids_.end(), 7) == ids_.end());
   EXPECT_EQ(statistics.tables(0).rows(), distinct);
   EXPECT_EQ(statistics.tables(0).name(), "table1");
   EXPECT_GE(statistics.tables(0).memory_bytes(), distinct * 4 * sizeof(float));
-  EXPECT_NEAR(statistics.tables(0).bytes_per_row(),
-              static_cast<double>(statistics.tables(0).memory_bytes()) / static_cast<double>(distinct), 1e-9);
+  EXPECT_NEAR(
+      statistics.tables(0).bytes_per_row(),
+      static_cast<double>(statistics.tables(0).memory_bytes()) / static_cast<double>(distinct),
+      1e-9);
   EXPECT_EQ(statistics.tables(1).number(), 2u);
   EXPECT_EQ(statistics.tables(1).rows(), 0u);
 }
@@ -358,7 +379,8 @@ TEST_P(TableHostTest, PullsThatWaitAreBoundedForEachTrainer) {
   for (size_t i = 0; i < TableHost::kMaxParkedPulls; ++i) waiting.push_back(pull(Caller{0}));
   const absl::Status refused = pull(Caller{0}).Get();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_NE(refused.message().find("1024 pulls of trainer 0 wait"), absl::string_view::npos) << refused;
+  EXPECT_NE(refused.message().find("1024 pulls of trainer 0 wait"), absl::string_view::npos)
+      << refused;
   EXPECT_EQ(Pull(3, {7}, row).Get().code(), absl::StatusCode::kInvalidArgument);
   waiting.push_back(pull(Caller{1}));
   waiting.push_back(pull(std::nullopt));
@@ -387,7 +409,8 @@ TEST_P(TableHostTest, PushForAStepThatIsAppliedWithoutItIsRefusedNotLost) {
   for (const PushPlace& place : {PushPlace{0, 1, 0, 6}, PushPlace{0, 1, 0, 4}}) {
     const Status late = Push(place, {7}, {1, 1, 1, 1});
     EXPECT_TRUE(absl::IsFailedPrecondition(late.Get())) << late.Get();
-    EXPECT_NE(late.Get().message().find("gradients would be lost"), absl::string_view::npos) << late.Get();
+    EXPECT_NE(late.Get().message().find("gradients would be lost"), absl::string_view::npos)
+        << late.Get();
   }
   const Status reused = Push({0, 2, 0, 5}, {7}, {1, 1, 1, 1});
   EXPECT_TRUE(absl::IsFailedPrecondition(reused.Get())) << reused.Get();
@@ -401,8 +424,10 @@ TEST_P(TableHostTest, RepeatedPushWithRowsOfMoreShardsAddsTheseOnly) {
   ASSERT_NE(rpc::VirtualShard(1, 7), rpc::VirtualShard(1, 8));
   const auto before = Rows({7, 8});
   ASSERT_TRUE(Push({0, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get().ok());
-  for (int i = 0; i < 2; ++i) ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 4, 4, 4, 4}).Get().ok());
-  ASSERT_TRUE(Push({1, 1, 1, 1}, {8}, {2, 2, 2, 2}).Get().ok()) << "another trainer's sequences are its own";
+  for (int i = 0; i < 2; ++i)
+    ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 4, 4, 4, 4}).Get().ok());
+  ASSERT_TRUE(Push({1, 1, 1, 1}, {8}, {2, 2, 2, 2}).Get().ok())
+      << "another trainer's sequences are its own";
   const Status commits[] = {Commit(0, 1), Commit(1, 1)};
   ASSERT_TRUE(commits[0].Get().ok() && commits[1].Get().ok());
   const auto after = Rows({7, 8});
@@ -422,10 +447,11 @@ TEST_P(TableHostTest, CallsOfAnOldIncarnationAreRefusedAndChangeNothing) {
   Answer<absl::StatusOr<absl::uint128>> norm;
   host_.GradientNorm({1, 2}, 1, norm.Callback());
   host_.Commit({1, 2}, {1, {{1, 1.0f}, {2, 1.0f}}, 1, false}, commit.Callback());
-  for (const absl::Status& status :
-       {pull.Get(), norm.Get().status(), commit.Get(), Push({1, 1, 1, 2, 2}, {7}, {9, 9, 9, 9}).Get()}) {
+  for (const absl::Status& status : {pull.Get(), norm.Get().status(), commit.Get(),
+                                     Push({1, 1, 1, 2, 2}, {7}, {9, 9, 9, 9}).Get()}) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-    EXPECT_NE(status.message().find("incarnation 2 of trainer 1"), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("incarnation 2 of trainer 1"), absl::string_view::npos)
+        << status;
     EXPECT_NE(status.message().find("its incarnation is 3"), absl::string_view::npos) << status;
   }
   EXPECT_FALSE(others.ready()) << "trainer 0's commit goes on waiting";
@@ -470,9 +496,11 @@ TEST_P(TableHostTest, RefusedInputChangesNothing) {
 
   TableHost clean(1);
   Status created, pushed, committed;
-  clean.CreateTables({MakeTableSpec(1, 4), MakeTableSpec(2, 1, SPARSE_ADAM)}, 1, created.Callback());
+  clean.CreateTables({MakeTableSpec(1, 4), MakeTableSpec(2, 1, SPARSE_ADAM)}, 1,
+                     created.Callback());
   const auto gradient = std::make_shared<std::vector<float>>(MakeValues(1, 200));
-  clean.Accumulate({0, 1, 0, 1}, {{1, 50, ids_.data(), gradient->data()}}, gradient, pushed.Callback());
+  clean.Accumulate({0, 1, 0, 1}, {{1, 50, ids_.data(), gradient->data()}}, gradient,
+                   pushed.Callback());
   clean.Commit({0}, {1, {{1, 1.0f}, {2, 1.0f}}, 1, false}, committed.Callback());
   Answer<absl::StatusOr<HashResult>> expected;
   clean.Hash(expected.Callback());
@@ -484,7 +512,8 @@ TEST_P(TableHostTest, OneBadSegmentRefusesTheWholeMessage) {
   const auto gradients = std::make_shared<std::vector<float>>(4, 1.0f);
   const std::vector<uint64_t> good = {3}, bad = {0};
   Status answer;
-  host_.Accumulate({0, 1, 0, 1}, {{1, 1, good.data(), gradients->data()}, {2, 1, bad.data(), gradients->data()}},
+  host_.Accumulate({0, 1, 0, 1},
+                   {{1, 1, good.data(), gradients->data()}, {2, 1, bad.data(), gradients->data()}},
                    gradients, answer.Callback());
   EXPECT_TRUE(absl::IsInvalidArgument(answer.Get()));
   ASSERT_TRUE(Commit(0, 1).Get().ok());
@@ -493,8 +522,11 @@ TEST_P(TableHostTest, OneBadSegmentRefusesTheWholeMessage) {
 
 TEST_P(TableHostTest, RejectedValuesAreCountedAndTheFirstIsNamed) {
   Create(2);
-  const absl::Status refused = Push({1, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get();
-  EXPECT_EQ(refused.message(), "table table1: the gradient of id 8 is not finite (NaN or infinity), from trainer 1 in step 1");
+  const absl::Status refused =
+      Push({1, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get();
+  EXPECT_EQ(refused.message(),
+            "table table1: the gradient of id 8 is not finite (NaN or infinity), from trainer 1 in "
+            "step 1");
   EXPECT_TRUE(absl::IsOutOfRange(Push({0, 1, 0, 1}, {9}, {INFINITY, 1, 1, 1}).Get()));
   const auto guards = ValueGuards();
   EXPECT_EQ(guards.at(1).rejected, 2u);
@@ -520,7 +552,8 @@ TEST_P(TableHostTest, GradientsOfOneSliceAddUpInTheOrderOfTrainersThenSequencesW
   for (const Part& part : parts) expected += part.gradient;
   ASSERT_NE(expected, 11.0f);
   uint64_t id = 100, step = 0;
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.sequence < b.sequence; });
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.sequence < b.sequence; });
   do {
     ++id;
     ++step;
@@ -528,13 +561,16 @@ TEST_P(TableHostTest, GradientsOfOneSliceAddUpInTheOrderOfTrainersThenSequencesW
     // Sequences are new in every step, in the same order.
     for (const Part& part : parts) {
       const float g = part.gradient;
-      ASSERT_TRUE(Push({part.trainer, step, 0, 10 * step + part.sequence}, {id}, {g, g, g, g}).Get().ok());
+      ASSERT_TRUE(
+          Push({part.trainer, step, 0, 10 * step + part.sequence}, {id}, {g, g, g, g}).Get().ok());
     }
     Commit(0, step);
     Commit(1, step);
     ASSERT_TRUE(Commit(2, step).Get().ok());
     ASSERT_EQ(Rows({id})[0], before - expected) << "arrival " << step;
-  } while (std::next_permutation(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.sequence < b.sequence; }));
+  } while (std::next_permutation(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    return a.sequence < b.sequence;
+  }));
   EXPECT_EQ(step, 120u);
 }
 
@@ -542,20 +578,24 @@ TEST_P(TableHostTest, GradientsOfOneSliceAddUpInTheOrderOfTrainersThenSequencesW
 TEST_P(TableHostTest, RejectedValuesCountOnlyInPushesThatWouldHaveBeenTaken) {
   Create(2);
   const std::vector<float> broken = {1, std::nanf(""), 1, 1};
-  for (const PushPlace& place : {PushPlace{5, 1, 0, 1}, PushPlace{0, 9, 0, 1}, PushPlace{0, 0, 0, 1}, PushPlace{0, 1, 0, 0}}) {
+  for (const PushPlace& place : {PushPlace{5, 1, 0, 1}, PushPlace{0, 9, 0, 1},
+                                 PushPlace{0, 0, 0, 1}, PushPlace{0, 1, 0, 0}}) {
     EXPECT_TRUE(absl::IsOutOfRange(Push(place, {3}, broken).Get()));
   }
   const auto gradients = std::make_shared<std::vector<float>>(broken);
   const uint64_t id = 3, padding = 0;
   Status ragged;
-  host_.Accumulate({0, 1, 0, 1}, {{1, 1, &id, gradients->data()}, {2, 1, &padding, gradients->data()}}, gradients, ragged.Callback());
+  host_.Accumulate({0, 1, 0, 1},
+                   {{1, 1, &id, gradients->data()}, {2, 1, &padding, gradients->data()}}, gradients,
+                   ragged.Callback());
   EXPECT_NE(ragged.Get().message().find("padding"), absl::string_view::npos) << ragged.Get();
   EXPECT_EQ(ValueGuards().at(1).rejected, 0u);
   EXPECT_FALSE(ValueGuards().at(1).first.has_value());
   EXPECT_TRUE(absl::IsOutOfRange(Push({1, 1, 0, 1, 3}, {4}, broken).Get()));
   EXPECT_EQ(ValueGuards().at(1).rejected, 1u);
   EXPECT_EQ(ValueGuards().at(1).first->id, 4u);
-  ASSERT_TRUE(Push({1, 1, 0, 1, 2}, {4}, {1, 1, 1, 1}).Get().ok()) << "the refused push's incarnation is not remembered";
+  ASSERT_TRUE(Push({1, 1, 0, 1, 2}, {4}, {1, 1, 1, 1}).Get().ok())
+      << "the refused push's incarnation is not remembered";
 }
 
 TEST_P(TableHostTest, DenseEquivalentTablesWantStepsThatAreOneUpdate) {
@@ -565,7 +605,9 @@ TEST_P(TableHostTest, DenseEquivalentTablesWantStepsThatAreOneUpdate) {
   consistency.set_mode(ConsistencySpec::ASP);
   Status refused, created;
   host_.CreateTables({spec}, 1, refused.Callback(), consistency);
-  EXPECT_EQ(refused.Get().message(), "table table1: mode is DENSE_EQUIVALENT, must be LAZY or CATCH_UP with consistency ASP");
+  EXPECT_EQ(
+      refused.Get().message(),
+      "table table1: mode is DENSE_EQUIVALENT, must be LAZY or CATCH_UP with consistency ASP");
   spec.set_mode(TableSpec::CATCH_UP);
   host_.CreateTables({spec}, 1, created.Callback(), consistency);
   EXPECT_TRUE(created.Get().ok()) << created.Get();
@@ -585,7 +627,8 @@ TEST_P(TableHostTest, SkippedValuesAreCountedOnceHoweverOftenTheirPushComes) {
   Status committed;
   host_.Commit({0}, {1, {{1, 1}}, 1, false}, committed.Callback());
   ASSERT_TRUE(committed.Get().ok());
-  ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get().ok()) << "repeated after its step";
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get().ok())
+      << "repeated after its step";
   const auto after = Rows({7, 8});
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(after[i], before[i] - (i < 4 ? 1 : 0)) << i;
   const auto guards = ValueGuards();
@@ -665,8 +708,9 @@ TEST_P(TableHostTest, FailCompletesEverythingParkedAndRefusesTheRest) {
   Answer<absl::StatusOr<absl::uint128>> norm;
   host_.GradientNorm({0}, 1, norm.Callback());
   host_.Fail(absl::AbortedError("trainer 1 is gone"));
-  for (const absl::Status& status : {pull.Get(), commit.Get(), norm.Get().status(), Pull(0, {7}, rows.data()).Get(),
-                                     Commit(1, 1).Get(), Push({1, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get()}) {
+  for (const absl::Status& status :
+       {pull.Get(), commit.Get(), norm.Get().status(), Pull(0, {7}, rows.data()).Get(),
+        Commit(1, 1).Get(), Push({1, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get()}) {
     EXPECT_EQ(status, absl::AbortedError("trainer 1 is gone"));
   }
 }
@@ -691,7 +735,8 @@ TEST_P(TableHostTest, ManyThreadsPullAndPushAtOnce) {
       for (uint64_t step = 1; step <= kSteps; ++step) {
         ASSERT_TRUE(Pull(step, ids_, rows.data()).Get().ok());
         ASSERT_NEAR(rows[0], before[0] - static_cast<float>(kTrainers * (step - 1)), 1e-5);
-        ASSERT_TRUE(Push({trainer, step, trainer, step}, ids_, std::vector<float>(200, 1)).Get().ok());
+        ASSERT_TRUE(
+            Push({trainer, step, trainer, step}, ids_, std::vector<float>(200, 1)).Get().ok());
         ASSERT_TRUE(Commit(trainer, step).Get().ok());
       }
     });
@@ -782,7 +827,8 @@ TEST_P(BusyTableHostTest, ANormThatIsKnownAfterItsStepsCommitIsNotTheNextSteps) 
   EXPECT_EQ(FromFixedPoint(*second.Get()), 9);
 }
 
-INSTANTIATE_TEST_SUITE_P(Workers, BusyTableHostTest, testing::Values(1), [](const auto& info) { return std::to_string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Workers, BusyTableHostTest, testing::Values(1),
+                         [](const auto& info) { return std::to_string(info.param); });
 
 // Makes calls of `num_ids` ids one at a time: a pull, a push and a commit per step. Returns, for
 // each call, true if the calling thread answered it.
@@ -806,10 +852,14 @@ std::vector<bool> AnsweredHere(size_t num_ids, int num_steps) {
       });
       EXPECT_TRUE(answer.Get().ok()) << answer.Get();
       here.push_back(*answered_by == std::this_thread::get_id());
-      if (!here.back()) absl::SleepFor(absl::Milliseconds(10));  // the worker's thread ends what it has answered, and is idle
+      if (!here.back())
+        absl::SleepFor(
+            absl::Milliseconds(10));  // the worker's thread ends what it has answered, and is idle
     };
     const std::vector<PushPart> parts{{1, ids.size(), ids.data(), rows.data()}};
-    wait([&](auto done) { host.Pull(Caller{}, step, true, {{1, ids.size(), ids.data(), rows.data()}}, std::move(done)); });
+    wait([&](auto done) {
+      host.Pull(Caller{}, step, true, {{1, ids.size(), ids.data(), rows.data()}}, std::move(done));
+    });
     wait([&](auto done) { host.Accumulate({0, step, 0, step}, parts, nullptr, std::move(done)); });
     wait([&](auto done) { host.Commit({}, {step, {{1, 1.0}}, 1, false}, std::move(done)); });
   }

@@ -132,7 +132,8 @@ TEST(TableWorkerTest, ManyPostersKeepTheirOrders) {
   }
   std::vector<int> all(kTasks);
   for (int i = 0; i < kTasks; ++i) all[static_cast<size_t>(i)] = i;
-  for (int poster = 0; poster < kPosters; ++poster) EXPECT_EQ(ran[poster], all) << "poster " << poster;
+  for (int poster = 0; poster < kPosters; ++poster)
+    EXPECT_EQ(ran[poster], all) << "poster " << poster;
 }
 
 }  // namespace

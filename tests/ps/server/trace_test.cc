@@ -35,7 +35,8 @@ using Spans = std::map<Key, Found>;
 
 void AddSpans(const RoleTrace& trace, Spans* spans) {
   for (const RecordedSpan& span : trace.spans()) {
-    Found& found = (*spans)[{trace.names(static_cast<int>(span.name())), trace.names(static_cast<int>(span.kind())), span.step()}];
+    Found& found = (*spans)[{trace.names(static_cast<int>(span.name())),
+                             trace.names(static_cast<int>(span.kind())), span.step()}];
     EXPECT_NE(span.trace_id(), 0u);
     EXPECT_GE(span.duration_ns(), 0);
     found.trace_ids.insert(span.trace_id());
@@ -48,9 +49,12 @@ class TraceTest : public testing::TestWithParam<bool> {
  protected:
   TraceTest() {
     for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
-      if (GetParam()) clients_.push_back(cluster_.MakeClient(trainer, kTrainers, {absl::Seconds(30), 256}));
-      else clients_.push_back(std::make_unique<LocalClient>(host_, trainer, kTrainers));
-      EXPECT_TRUE(clients_.back().tables->CreateTables({MakeTableSpec(1, kDim)}, absl::Seconds(30)).ok());
+      if (GetParam())
+        clients_.push_back(cluster_.MakeClient(trainer, kTrainers, {absl::Seconds(30), 256}));
+      else
+        clients_.push_back(std::make_unique<LocalClient>(host_, trainer, kTrainers));
+      EXPECT_TRUE(
+          clients_.back().tables->CreateTables({MakeTableSpec(1, kDim)}, absl::Seconds(30)).ok());
       tracers_.push_back(std::make_shared<Tracer>());
     }
   }
@@ -65,7 +69,8 @@ class TraceTest : public testing::TestWithParam<bool> {
       const auto saved = client.tables->Save(step - 1, folder, Deadline()).Wait(Deadline());
       ASSERT_TRUE(saved.ok()) << saved.status();
     }
-    ASSERT_TRUE(client.rows->Push(step, trainer, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(
+        client.rows->Push(step, trainer, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
     ASSERT_TRUE(client.rows->GradientNorm(step).Wait(Deadline()).ok());
     const auto committed = client.rows->Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
@@ -90,7 +95,8 @@ class TraceTest : public testing::TestWithParam<bool> {
     for (const RoleTrace& trace : *traces) {
       roles_.push_back(trace.role());
       AddSpans(trace, &spans);
-      for (const TraceThread& thread : trace.threads()) EXPECT_EQ(thread.name().rfind("rows ", 0), 0u) << thread.name();
+      for (const TraceThread& thread : trace.threads())
+        EXPECT_EQ(thread.name().rfind("rows ", 0), 0u) << thread.name();
     }
     return spans;
   }
@@ -104,16 +110,19 @@ class TraceTest : public testing::TestWithParam<bool> {
 
 TEST_P(TraceTest, ATracedStepIsSeenOnBothSidesUnderTheSameNumbersAndOtherStepsNowhere) {
   const support::TempFolder folder;
-  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) clients_[trainer].tables->TraceSteps(tracers_[trainer], 2, 2);
+  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer)
+    clients_[trainer].tables->TraceSteps(tracers_[trainer], 2, 2);
   for (uint64_t step : {1, 2, 3}) StepAll(step, step == 3 ? folder.path() : "");
 
   const Spans served = ServerSpans();
-  EXPECT_EQ(roles_, (GetParam() ? std::vector<std::string>{"ps-0", "ps-1"} : std::vector<std::string>{"ps-local"}));
+  EXPECT_EQ(roles_, (GetParam() ? std::vector<std::string>{"ps-0", "ps-1"}
+                                : std::vector<std::string>{"ps-local"}));
   std::set<uint64_t> pulls, pushes, commits, norms, all;
   for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
     Spans called = ClientSpans(trainer);
     EXPECT_EQ(called.size(), trainer == 0 ? 5u : 4u);
-    const auto take = [&](const char* name, const char* kind, double bytes, std::set<uint64_t>* ids) {
+    const auto take = [&](const char* name, const char* kind, double bytes,
+                          std::set<uint64_t>* ids) {
       const Found& found = called[{name, kind, 2}];
       EXPECT_EQ(found.trace_ids.size(), 1u) << name;
       EXPECT_EQ(found.bytes, bytes) << name;
@@ -138,30 +147,37 @@ TEST_P(TraceTest, ATracedStepIsSeenOnBothSidesUnderTheSameNumbersAndOtherStepsNo
   EXPECT_EQ(served.at({"accumulate", "push", 2}).trace_ids, pushes);
   EXPECT_EQ(served.at({"accumulate", "push", 2}).bytes, kTrainers * kIds * (8 + 4 * kDim));
   // Each server records these once for all trainers, under the number of one of them.
-  for (const auto& [name, ids] : {std::make_pair("gradient_norm", norms), std::make_pair("apply_step", commits)}) {
-    for (const uint64_t id : served.at({name, "commit", 2}).trace_ids) EXPECT_EQ(ids.count(id), 1u) << name;
+  for (const auto& [name, ids] :
+       {std::make_pair("gradient_norm", norms), std::make_pair("apply_step", commits)}) {
+    for (const uint64_t id : served.at({name, "commit", 2}).trace_ids)
+      EXPECT_EQ(ids.count(id), 1u) << name;
   }
   EXPECT_TRUE(ServerSpans().empty()) << "taken twice";
 }
 
 TEST_P(TraceTest, NothingIsRecordedWithoutATracerAfterItIsTakenAwayAndOutsideSteps) {
   StepAll(1);
-  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) clients_[trainer].tables->TraceSteps(tracers_[trainer], 2, 9);
+  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer)
+    clients_[trainer].tables->TraceSteps(tracers_[trainer], 2, 9);
   const auto ids = MakeIds(1, kIds);
   std::vector<float> rows(kIds * kDim);
-  ASSERT_TRUE(clients_[0].rows->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok()) << "as an evaluation does";
+  ASSERT_TRUE(clients_[0].rows->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok())
+      << "as an evaluation does";
   ASSERT_TRUE(clients_[0].tables->Hash().Wait(Deadline()).ok());
-  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) clients_[trainer].tables->TraceSteps(nullptr, 0, 0);
+  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer)
+    clients_[trainer].tables->TraceSteps(nullptr, 0, 0);
   StepAll(2);
   EXPECT_TRUE(ServerSpans().empty());
-  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) EXPECT_TRUE(ClientSpans(trainer).empty());
+  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer)
+    EXPECT_TRUE(ClientSpans(trainer).empty());
 }
 
 TEST_P(TraceTest, ACallThatFailsEndsItsSpan) {
   clients_[0].tables->TraceSteps(tracers_[0], 1, 2);
   const auto ids = MakeIds(1, kIds);
   std::vector<float> rows(kIds * kDim);
-  const auto pull = clients_[0].rows->Pull(2, true, {{1, ids, rows.data()}});  // step 1 is never applied
+  const auto pull =
+      clients_[0].rows->Pull(2, true, {{1, ids, rows.data()}});  // step 1 is never applied
   const auto commit = clients_[0].rows->Commit({1, {{1, 1.0f}}, 1, false});
   clients_[0].rows->Abort(absl::AbortedError("over"));
   EXPECT_FALSE(pull.Wait(Deadline()).ok());
@@ -181,7 +197,8 @@ TEST(TakeTracesTest, AServerThatIsGoneIsNamed) {
   cluster[1].Kill();
   const auto traces = client->TakeTraces(absl::Milliseconds(500));
   EXPECT_FALSE(traces.ok());
-  EXPECT_NE(traces.status().message().find("take trace: ps-1"), absl::string_view::npos) << traces.status();
+  EXPECT_NE(traces.status().message().find("take trace: ps-1"), absl::string_view::npos)
+      << traces.status();
 }
 
 }  // namespace

@@ -8,7 +8,9 @@ namespace tandem::ps {
 
 class NearFetches {
  public:
-  explicit NearFetches(bool near) : before_(RowStore::FetchesNear()) { RowStore::SetFetchesNear(near); }
+  explicit NearFetches(bool near) : before_(RowStore::FetchesNear()) {
+    RowStore::SetFetchesNear(near);
+  }
   ~NearFetches() { RowStore::SetFetchesNear(before_); }
   NearFetches(const NearFetches&) = delete;
   NearFetches& operator=(const NearFetches&) = delete;

@@ -44,7 +44,8 @@ uint64_t Unmix(uint64_t x) {
 uint64_t IdOfHash(uint64_t hash) { return Unmix(std::rotr(hash, 20)) ^ kSalt; }
 
 TEST(RowStoreTest, UnmixIsTheInverse) {
-  for (uint64_t x : {uint64_t{0}, uint64_t{1}, uint64_t{77}, ~uint64_t{0}}) EXPECT_EQ(Unmix(Fmix64(x)), x);
+  for (uint64_t x : {uint64_t{0}, uint64_t{1}, uint64_t{77}, ~uint64_t{0}})
+    EXPECT_EQ(Unmix(Fmix64(x)), x);
 }
 
 void ExpectSame(RowStore& store, const std::map<uint64_t, uint64_t>& expected) {
@@ -70,7 +71,8 @@ void ExpectSame(RowStore& store, const std::map<uint64_t, uint64_t>& expected) {
 // instruction set.
 TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
   using kernels::InstructionSet;
-  for (const InstructionSet set : {InstructionSet::BASELINE, InstructionSet::AVX2, InstructionSet::AMX}) {
+  for (const InstructionSet set :
+       {InstructionSet::BASELINE, InstructionSet::AVX2, InstructionSet::AMX}) {
     const kernels::InstructionSetLimit limit(set);
     for (uint64_t seed = 1; seed <= 4; ++seed) {
       const NearFetches near(seed > 2);
@@ -83,8 +85,12 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
         std::set<uint64_t> distinct;
         // Some calls span several batches of the index, and a few span several blocks: columns grow
         // between them.
-        for (uint64_t count = draw(batch % 100 == 50 ? 20000 : batch % 20 == 0 ? 2500 : 150); count > 0; --count) {
-          distinct.insert(draw(3) == 0 ? Fmix64(draw(1 << 20)) | 1 : 1 + draw(uint64_t{1} << (8 + batch / 25)));
+        for (uint64_t count = draw(batch % 100 == 50 ? 20000
+                                   : batch % 20 == 0 ? 2500
+                                                     : 150);
+             count > 0; --count) {
+          distinct.insert(draw(3) == 0 ? Fmix64(draw(1 << 20)) | 1
+                                       : 1 + draw(uint64_t{1} << (8 + batch / 25)));
         }
         const std::vector<uint64_t> ids(distinct.begin(), distinct.end());
         const bool inserts = draw(4) != 0;
@@ -106,7 +112,8 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
         });
         ASSERT_EQ(next, ids.size());
         const size_t num_absent = store.FindNumbers(ids, numbers.data());
-        ASSERT_EQ(num_absent, static_cast<size_t>(std::count(numbers.begin(), numbers.end(), IdIndex::kNone)));
+        ASSERT_EQ(num_absent,
+                  static_cast<size_t>(std::count(numbers.begin(), numbers.end(), IdIndex::kNone)));
         next = 0;
         store.ForEachNumber(numbers, 0, stride, [&](size_t i, char* record) {
           ASSERT_EQ(i, next++);
@@ -117,12 +124,14 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
         });
         ASSERT_EQ(next, ids.size());
         std::vector<uint64_t> present;
-        std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(present), [](uint64_t n) { return n != IdIndex::kNone; });
+        std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(present),
+                     [](uint64_t n) { return n != IdIndex::kNone; });
         for (const size_t offset : {size_t{0}, stride / 3}) {
           const size_t bytes = stride - offset;
           std::string copied(present.size() * bytes, '#'), records;
           for (const uint64_t id : ids) {
-            if (const char* const record = store.Find(id); record != nullptr) records.append(record + offset, bytes);
+            if (const char* const record = store.Find(id); record != nullptr)
+              records.append(record + offset, bytes);
           }
           store.CopyPresent(present, offset, bytes, copied.data());
           ASSERT_EQ(copied, records);
@@ -132,7 +141,8 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
           std::string turned(records.size(), '#');
           store.CopyPresent(present, offset, bytes, turned.data(), positions);
           for (size_t i = 0; i < present.size(); ++i) {
-            ASSERT_EQ(turned.compare(positions[i] * bytes, bytes, records, i * bytes, bytes), 0) << i;
+            ASSERT_EQ(turned.compare(positions[i] * bytes, bytes, records, i * bytes, bytes), 0)
+                << i;
           }
         }
       }
@@ -154,7 +164,8 @@ TEST(RowStoreTest, BatchesFindMostIdsAtHome) {
       IdIndex::Away away;
       uint64_t numbers[IdIndex::Batch::kSize];
       index.Begin(absl::MakeConstSpan(ids).subspan(first, IdIndex::Batch::kSize), batch);
-      EXPECT_EQ(index.Look<kernels::InstructionSet::BASELINE>(batch, 0, numbers, away), 0u) << "all are there";
+      EXPECT_EQ(index.Look<kernels::InstructionSet::BASELINE>(batch, 0, numbers, away), 0u)
+          << "all are there";
       num_away += away.count;
     }
     EXPECT_LT(num_away, ids.size() / 20) << "of " << ids.size();
@@ -190,9 +201,11 @@ TEST(RowStoreTest, TellsNeighboursApartInACrowdedColumn) {
 TEST(RowStoreTest, ManyRowsTakeLittleMoreThanTheirRecords) {
   RowStore store(kSalt, 64);
   for (uint64_t i = 1; i <= 1 << 20; ++i) SetValue(store.Insert(i * 0x9e3779b97f4a7c15ULL), i);
-  for (uint64_t i = 1; i <= 1 << 20; ++i) ASSERT_EQ(ValueOf(store.Find(i * 0x9e3779b97f4a7c15ULL)), i);
+  for (uint64_t i = 1; i <= 1 << 20; ++i)
+    ASSERT_EQ(ValueOf(store.Find(i * 0x9e3779b97f4a7c15ULL)), i);
   EXPECT_LT(static_cast<double>(store.index_bytes()) / static_cast<double>(store.size()), 13);
-  EXPECT_LT(static_cast<double>(store.record_bytes()) / static_cast<double>(store.size()), 64 * 1.15);
+  EXPECT_LT(static_cast<double>(store.record_bytes()) / static_cast<double>(store.size()),
+            64 * 1.15);
 }
 
 TEST(RowStoreTest, AnEmptyStoreIsSmall) {

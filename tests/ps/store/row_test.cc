@@ -30,7 +30,8 @@ TEST(RowLayoutTest, WeightsOfACacheLineStartOnOne) {
 }
 
 TEST(RowLayoutTest, NarrowRowsArePacked) {
-  EXPECT_EQ(RowLayout(1, STORED_F32, 0).stride(), 32u);  // 24 bytes of header, 4 of weights, to the next multiple of 8
+  EXPECT_EQ(RowLayout(1, STORED_F32, 0).stride(),
+            32u);  // 24 bytes of header, 4 of weights, to the next multiple of 8
   EXPECT_EQ(RowLayout(8, STORED_F32, 8).stride(), 24u + 64);
   // 24 bytes of header, 32 of weights and 4 of one slot fill a line.
   EXPECT_EQ(RowLayout(16, STORED_BF16, 1).stride(), 64u);

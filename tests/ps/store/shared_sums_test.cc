@@ -35,7 +35,8 @@ Call MakeCall(uint64_t seed, const std::vector<size_t>& lengths, bool weighted) 
   if (weighted) {
     const std::vector<float> weights = MakeValues(seed, call.ids.size());
     call.weights.resize(1 + weights.size() * sizeof(float));
-    std::copy_n(reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float), call.weights.data() + 1);
+    std::copy_n(reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float),
+                call.weights.data() + 1);
   }
   return call;
 }
@@ -47,7 +48,8 @@ std::vector<float> SumsOfOne(Table& table, const Call& call, bool create) {
 }
 
 // An id belongs to tables[id % tables.size()].
-std::vector<float> SumsOfSeveral(const std::vector<std::unique_ptr<Table>>& tables, const Call& call, bool create) {
+std::vector<float> SumsOfSeveral(const std::vector<std::unique_ptr<Table>>& tables,
+                                 const Call& call, bool create) {
   std::vector<std::vector<uint64_t>> ids(tables.size());
   std::vector<std::vector<uint32_t>> positions(tables.size());
   for (size_t i = 0; i < call.ids.size(); ++i) {
@@ -56,10 +58,12 @@ std::vector<float> SumsOfSeveral(const std::vector<std::unique_ptr<Table>>& tabl
   }
   const uint32_t dim = tables[0]->spec().dim();
   std::vector<float> sums(call.num_sums * dim);
-  SharedSums shared(call.ids.size(), dim, call.row_of.data(), call.first_weight(), sums.data(), static_cast<int>(tables.size()));
+  SharedSums shared(call.ids.size(), dim, call.row_of.data(), call.first_weight(), sums.data(),
+                    static_cast<int>(tables.size()));
   std::vector<std::thread> threads;
   for (size_t t = 0; t < tables.size(); ++t) {
-    threads.emplace_back([&, t] { tables[t]->PullShared(/*step=*/1, ids[t], create, positions[t], shared); });
+    threads.emplace_back(
+        [&, t] { tables[t]->PullShared(/*step=*/1, ids[t], create, positions[t], shared); });
   }
   for (std::thread& thread : threads) thread.join();
   return sums;
@@ -69,9 +73,9 @@ TEST(SharedSumsTest, HaveTheBitsOfOneTableWhateverTheBags) {
   const std::vector<std::vector<size_t>> calls = {
       {},
       {1},
-      {0, 3, 0, 0, 2, 0},                               // empty bags
-      std::vector<size_t>(1200, 26),                    // several blocks
-      {5, 9000, 1, 12000, 0, 4},                        // bags longer than a block
+      {0, 3, 0, 0, 2, 0},             // empty bags
+      std::vector<size_t>(1200, 26),  // several blocks
+      {5, 9000, 1, 12000, 0, 4},      // bags longer than a block
       std::vector<size_t>(5000, 1),
   };
   for (const uint32_t dim : {1u, 7u, 64u}) {
@@ -82,12 +86,14 @@ TEST(SharedSumsTest, HaveTheBitsOfOneTableWhateverTheBags) {
       for (const bool create : {false, true, false}) {  // no row is there, all come, all are
         for (size_t c = 0; c < calls.size(); ++c) {
           const Call call = MakeCall(c, calls[c], weighted);
-          ASSERT_EQ(SumsOfSeveral(tables, call, create), SumsOfOne(one, call, create)) << dim << " " << weighted << " " << c;
+          ASSERT_EQ(SumsOfSeveral(tables, call, create), SumsOfOne(one, call, create))
+              << dim << " " << weighted << " " << c;
         }
       }
       EXPECT_GT(one.num_rows(), 4000u);
       EXPECT_LE(one.num_rows(), 5000u) << "an id that came twice has one row";
-      EXPECT_EQ(tables[0]->num_rows() + tables[1]->num_rows() + tables[2]->num_rows(), one.num_rows());
+      EXPECT_EQ(tables[0]->num_rows() + tables[1]->num_rows() + tables[2]->num_rows(),
+                one.num_rows());
     }
   }
 }
@@ -116,7 +122,8 @@ TEST(SharedSumsTest, APushOfTheSameIdsReachesTheRows) {
   alone.push_back(std::make_unique<Table>(MakeTableSpec(1, 16)));
   const Call call = MakeCall(9, std::vector<size_t>(900, 26), true);
   EXPECT_EQ(SumsOfSeveral(alone, call, true), SumsOfOne(one, call, true));
-  const auto gradients = std::make_shared<const std::vector<float>>(MakeValues(3, call.num_sums * 16));
+  const auto gradients =
+      std::make_shared<const std::vector<float>>(MakeValues(3, call.num_sums * 16));
   for (Table* table : {&one, alone[0].get()}) {
     table->Accumulate(0, 1, call.ids, gradients->data(), gradients, call.row_of);
     table->Commit(1, 0.1, 1, false);

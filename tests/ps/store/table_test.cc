@@ -10,12 +10,12 @@
 
 #include "gtest/gtest.h"
 #include "kernels/base/random.h"
-#include "ps/store/initializer.h"
 #include "ps/server/push_windows.h"
+#include "ps/store/initializer.h"
 #include "ps/wire/saturating.h"
 #include "ps/wire/wire_codec.h"
-#include "tests/ps/store/near_fetches.h"
 #include "tests/ps/spec.h"
+#include "tests/ps/store/near_fetches.h"
 
 namespace tandem::ps {
 namespace {
@@ -33,10 +33,12 @@ void Push(Table& table, uint32_t slice, uint64_t sequence, const std::vector<uin
 }
 
 // Encodes rows of `dim` for the wire, from byte `offset` on.
-std::string Encoded(WireFormat format, const std::vector<float>& values, uint32_t dim, size_t offset = 0) {
+std::string Encoded(WireFormat format, const std::vector<float>& values, uint32_t dim,
+                    size_t offset = 0) {
   std::string bytes(offset + values.size() / dim * WireBytes(format, dim), '\0');
   for (size_t row = 0; row < values.size() / dim; ++row) {
-    EncodeRow(format, values.data() + row * dim, dim, bytes.data() + offset + row * WireBytes(format, dim));
+    EncodeRow(format, values.data() + row * dim, dim,
+              bytes.data() + offset + row * WireBytes(format, dim));
   }
   return bytes;
 }
@@ -52,7 +54,8 @@ TEST(TableTest, PullCreatesRowsOrOnlyShowsThem) {
     EXPECT_EQ(PullRows(table, ids, true), shown);
     EXPECT_EQ(table.num_rows(), ids.size());
     std::vector<float> expected(dim);
-    InitializeWeights(table.spec().seed(), table.spec().init_stddev(), ids[99], expected.data(), dim);
+    InitializeWeights(table.spec().seed(), table.spec().init_stddev(), ids[99], expected.data(),
+                      dim);
     EXPECT_TRUE(std::equal(expected.begin(), expected.end(), shown.end() - dim));
   }
 }
@@ -116,7 +119,8 @@ TEST(TableTest, PushToUnknownIdInitialisesRow) {
   EXPECT_EQ(PullRows(table, {9}), before) << "a push shows only after its commit";
   table.Commit(1, 0.5f, 2, false);
   const auto after = PullRows(table, {9});
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(after[i], before[i] - 0.5f * (2.0f * static_cast<float>(i + 1)));
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(after[i], before[i] - 0.5f * (2.0f * static_cast<float>(i + 1)));
   EXPECT_EQ(table.num_rows(), 1u);
 }
 
@@ -139,7 +143,8 @@ TEST(TableTest, GradientsAddInSliceSequencePositionOrderWhateverTheArrival) {
     uint64_t sequence;
     float gradient;
   };
-  std::vector<Arrival> pushes = {{0, 7, 0x1p-24f}, {1, 2, 0x1p-24f}, {1, 5, 1.0f}, {3, 0, -1.0f}, {3, 1, 0x1p-30f}};
+  std::vector<Arrival> pushes = {
+      {0, 7, 0x1p-24f}, {1, 2, 0x1p-24f}, {1, 5, 1.0f}, {3, 0, -1.0f}, {3, 1, 0x1p-30f}};
   float expected = pushes[0].gradient;
   for (size_t i = 1; i < pushes.size(); ++i) expected += pushes[i].gradient;
   std::vector<size_t> order(pushes.size());
@@ -148,7 +153,8 @@ TEST(TableTest, GradientsAddInSliceSequencePositionOrderWhateverTheArrival) {
   spec.set_init_stddev(0);
   do {
     Table table(spec);
-    for (size_t i : order) Push(table, pushes[i].slice, pushes[i].sequence, {5}, {pushes[i].gradient});
+    for (size_t i : order)
+      Push(table, pushes[i].slice, pushes[i].sequence, {5}, {pushes[i].gradient});
     table.Commit(1, 1, 1, false);
     ASSERT_EQ(PullRows(table, {5})[0], -expected);
   } while (std::next_permutation(order.begin(), order.end()));
@@ -203,7 +209,8 @@ TEST(TableTest, RowsAddUpHoweverTheyWerePulledAndCreatedBetweenPushes) {
     for (uint64_t id = 1; id <= kIds; ++id) {
       ASSERT_EQ(PullRows(table, {id}), (std::vector<float>{expected[id], -expected[id]})) << id;
       const RowView row = table.Find(id);
-      ASSERT_EQ(row.header == nullptr ? 0 : row.header->version, updates[id]) << "the optimizer runs once a row and step";
+      ASSERT_EQ(row.header == nullptr ? 0 : row.header->version, updates[id])
+          << "the optimizer runs once a row and step";
     }
   }
 }
@@ -243,7 +250,8 @@ TEST(TableTest, HeaderRecordsTheCommit) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(row.weights) % 64, 0u);
   });
   ASSERT_EQ(headers.size(), 3u);
-  std::sort(headers.begin(), headers.end(), [](const RowHeader& a, const RowHeader& b) { return a.id < b.id; });
+  std::sort(headers.begin(), headers.end(),
+            [](const RowHeader& a, const RowHeader& b) { return a.id < b.id; });
   EXPECT_EQ(headers[0].id, 4u);
   EXPECT_EQ(headers[0].version, 0u);
   EXPECT_EQ(headers[0].last_step, 0u);
@@ -271,7 +279,9 @@ TEST(TableTest, RowsKeepTheirValuesWhileTheTableGrows) {
   std::vector<float> turned(shown.size());
   table.Pull(/*step=*/0, ids, false, turned.data(), positions);
   for (size_t i = 0; i < ids.size(); ++i) {
-    ASSERT_TRUE(std::equal(with_absent.data() + i * 64, with_absent.data() + (i + 1) * 64, turned.data() + positions[i] * size_t{64})) << i;
+    ASSERT_TRUE(std::equal(with_absent.data() + i * 64, with_absent.data() + (i + 1) * 64,
+                           turned.data() + positions[i] * size_t{64}))
+        << i;
   }
   EXPECT_EQ(table.num_rows(), 50000u);
   EXPECT_EQ(PullRows(table, ids, true), with_absent);
@@ -299,7 +309,8 @@ TEST(TableTest, UpdateIsAPushAndItsCommit) {
 TEST(TableTest, UpdatesOfOneRowFollowEachOther) {
   for (int optimizer : {SPARSE_SGD, SPARSE_ADAM, SPARSE_ADAMW}) {
     for (RowStorage storage : {STORED_F32, STORED_BF16}) {
-      for (TableSpec::Mode mode : {TableSpec::LAZY, TableSpec::CATCH_UP, TableSpec::DENSE_EQUIVALENT}) {
+      for (TableSpec::Mode mode :
+           {TableSpec::LAZY, TableSpec::CATCH_UP, TableSpec::DENSE_EQUIVALENT}) {
         SCOPED_TRACE(testing::Message() << optimizer << " " << storage << " " << mode);
         TableSpec spec = MakeTableSpec(1, 20, optimizer);
         spec.set_storage(storage);
@@ -311,7 +322,8 @@ TEST(TableTest, UpdatesOfOneRowFollowEachOther) {
         for (uint64_t step : {1, 2, 9}) {
           const auto gradients = MakeValues(step, ids.size() * 20);
           together.Update(step, 0.1f, 0.5f, ids, gradients.data());
-          for (size_t i = 0; i < ids.size(); ++i) alone.Update(step, 0.1f, 0.5f, {&ids[i], 1}, gradients.data() + i * 20);
+          for (size_t i = 0; i < ids.size(); ++i)
+            alone.Update(step, 0.1f, 0.5f, {&ids[i], 1}, gradients.data() + i * 20);
           ASSERT_EQ(together.Hash().hash, alone.Hash().hash) << step;
         }
         EXPECT_EQ(together.Find(5).header->version, 9u);
@@ -325,22 +337,27 @@ TEST(TableTest, RowsCreatedByACommitLeaveTheOthersAlone) {
   constexpr uint32_t kDim = 64;
   for (int optimizer : {SPARSE_SGD, SPARSE_ADAM}) {
     for (RowStorage storage : {STORED_F32, STORED_BF16}) {
-      for (const auto& [format, offset] : std::vector<std::pair<WireFormat, size_t>>{{WIRE_F32, 0}, {WIRE_F32, 1}, {WIRE_BF16, 0}}) {
-        SCOPED_TRACE(testing::Message() << optimizer << " " << storage << " " << WireFormat_Name(format) << " from byte " << offset);
+      for (const auto& [format, offset] : std::vector<std::pair<WireFormat, size_t>>{
+               {WIRE_F32, 0}, {WIRE_F32, 1}, {WIRE_BF16, 0}}) {
+        SCOPED_TRACE(testing::Message() << optimizer << " " << storage << " "
+                                        << WireFormat_Name(format) << " from byte " << offset);
         TableSpec spec = MakeTableSpec(1, kDim, optimizer);
         spec.set_storage(storage);
         Table grows(spec), has_all(spec);
         std::vector<uint64_t> all(6000), some;
         std::iota(all.begin(), all.end(), uint64_t{1});
-        std::copy_if(all.begin(), all.end(), std::back_inserter(some), [](uint64_t id) { return id % 3 != 0; });
+        std::copy_if(all.begin(), all.end(), std::back_inserter(some),
+                     [](uint64_t id) { return id % 3 != 0; });
         PullRows(grows, some, true);
         PullRows(has_all, all, true);
         for (Table* table : {&grows, &has_all}) {
           // One gradient per row, and two for every fifth row.
           std::vector<uint64_t> again;
-          std::copy_if(all.begin(), all.end(), std::back_inserter(again), [](uint64_t id) { return id % 5 == 0; });
+          std::copy_if(all.begin(), all.end(), std::back_inserter(again),
+                       [](uint64_t id) { return id % 5 == 0; });
           const std::string first = Encoded(format, MakeValues(1, all.size() * kDim), kDim, offset);
-          const std::string second = Encoded(format, MakeValues(2, again.size() * kDim), kDim, offset);
+          const std::string second =
+              Encoded(format, MakeValues(2, again.size() * kDim), kDim, offset);
           table->Accumulate(0, 1, all, WireRows(first.data() + offset, format), nullptr);
           table->Accumulate(1, 1, again, WireRows(second.data() + offset, format), nullptr);
           table->Commit(1, 0.1f, 0.5f, false);
@@ -364,7 +381,8 @@ TEST(TableTest, StoredRowsAreShownAsTheyAreCreated) {
     EXPECT_EQ(PullRows(table, ids), shown);
     std::vector<float> exact(21);
     InitializeWeights(spec.seed(), spec.init_stddev(), ids[0], exact.data(), 21);
-    for (int i = 0; i < 21; ++i) EXPECT_NEAR(shown[static_cast<size_t>(i)], exact[static_cast<size_t>(i)], 1e-3);
+    for (int i = 0; i < 21; ++i)
+      EXPECT_NEAR(shown[static_cast<size_t>(i)], exact[static_cast<size_t>(i)], 1e-3);
   }
 }
 
@@ -377,7 +395,8 @@ TEST(TableTest, SmallUpdatesOfStoredRowsAddUp) {
     Table table(spec);
     std::vector<float> gradient(64, -1);
     table.Update(1, 1, 1, std::vector<uint64_t>{5}, gradient.data());  // all weights 1
-    for (uint64_t step = 2; step <= 1001; ++step) table.Update(step, 1e-4f, 1, std::vector<uint64_t>{5}, gradient.data());
+    for (uint64_t step = 2; step <= 1001; ++step)
+      table.Update(step, 1e-4f, 1, std::vector<uint64_t>{5}, gradient.data());
     double mean = 0;
     for (float w : PullRows(table, {5})) mean += w / 64;
     EXPECT_NEAR(mean, 1.1, 0.02) << storage;
@@ -453,7 +472,9 @@ TEST(TableTest, KeepsGradientBytesUntilCommitAndNoLonger) {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-uint64_t SequenceOf(uint64_t trainer, uint64_t sequence) { return trainer << kSequenceBits | sequence; }
+uint64_t SequenceOf(uint64_t trainer, uint64_t sequence) {
+  return trainer << kSequenceBits | sequence;
+}
 
 class ValueGuardTest : public testing::Test {
  protected:

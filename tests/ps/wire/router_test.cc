@@ -45,7 +45,8 @@ TEST(RouterTest, SplitAddsTheShardsThatItTouched) {
     touched.set(rpc::VirtualShard(2, ids[0]) ^ 1);
     expected = touched;
     for (uint64_t id : ids) expected.set(rpc::VirtualShard(2, id));
-    ASSERT_TRUE(Router::RoundRobin(num_owners).Split(2, "t", ids.data(), ids.size(), &touched).ok());
+    ASSERT_TRUE(
+        Router::RoundRobin(num_owners).Split(2, "t", ids.data(), ids.size(), &touched).ok());
     EXPECT_EQ(touched, expected);
     EXPECT_GT(touched.count(), 150u);
   }
@@ -81,7 +82,8 @@ TEST(RouterTest, AnyRepeatedIdIsRefused) {
 
 TEST(RouterTest, EveryShardIsInOneRangeOfItsOwner) {
   std::vector<uint16_t> owners(rpc::kNumVirtualShards);
-  for (size_t shard = 0; shard < owners.size(); ++shard) owners[shard] = shard < 100 || shard == 1023 ? 1 : shard % 2 ? 2 : 0;
+  for (size_t shard = 0; shard < owners.size(); ++shard)
+    owners[shard] = shard < 100 || shard == 1023 ? 1 : shard % 2 ? 2 : 0;
   const Router router(owners, 4);
   std::vector<int> seen(owners.size(), -1);
   for (int owner = 0; owner < 4; ++owner) {
@@ -109,13 +111,15 @@ TEST(RouterTest, ReadsIdsAtAnyAlignment) {
 
 TEST(RouterTest, RefusesPaddingAndDuplicatesNamingTableAndId) {
   const Router router = Router::RoundRobin(2);
-  for (const std::vector<uint64_t>& ids : {std::vector<uint64_t>{5, 0, 7}, std::vector<uint64_t>{5, 77, 9, 77}}) {
+  for (const std::vector<uint64_t>& ids :
+       {std::vector<uint64_t>{5, 0, 7}, std::vector<uint64_t>{5, 77, 9, 77}}) {
     const auto split = router.Split(1, "item", ids.data(), ids.size());
     EXPECT_TRUE(absl::IsInvalidArgument(split.status()));
     EXPECT_NE(split.status().message().find("item"), absl::string_view::npos);
   }
   const std::vector<uint64_t> twice = {77, 77};
-  EXPECT_NE(router.Split(1, "item", twice.data(), 2).status().message().find("77"), absl::string_view::npos);
+  EXPECT_NE(router.Split(1, "item", twice.data(), 2).status().message().find("77"),
+            absl::string_view::npos);
 }
 
 TEST(MessageCutTest, EveryIdGoesOnceInOrderAndMessagesStaySmall) {

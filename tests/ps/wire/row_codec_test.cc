@@ -48,7 +48,8 @@ TEST(RowCodecTest, RoundTripsWithinAUnit) {
 
 TEST(RowCodecTest, RoundingAtRandomKeepsTheMean) {
   std::vector<float> weights(64);
-  for (size_t i = 0; i < weights.size(); ++i) weights[i] = 1 + static_cast<float>(i) / 8192;  // between two units of bf16
+  for (size_t i = 0; i < weights.size(); ++i)
+    weights[i] = 1 + static_cast<float>(i) / 8192;  // between two units of bf16
   for (RowStorage storage : {STORED_BF16, STORED_INT8}) {
     std::vector<double> mean(64);
     constexpr int kSteps = 4000;
@@ -58,7 +59,8 @@ TEST(RowCodecTest, RoundingAtRandomKeepsTheMean) {
     }
     // A unit is 1/128 or 1/127. The mean deviates by at most half a unit over sqrt(4000); the test
     // allows five deviations.
-    for (size_t i = 0; i < 64; ++i) EXPECT_NEAR(mean[i], weights[i], 5 * 0.5 / 127 / std::sqrt(4000)) << i;
+    for (size_t i = 0; i < 64; ++i)
+      EXPECT_NEAR(mean[i], weights[i], 5 * 0.5 / 127 / std::sqrt(4000)) << i;
   }
 }
 
@@ -83,13 +85,17 @@ TEST(RowCodecTest, RoundingBitsAreThoseOfPhilox) {
   const uint64_t key = FoldKey({3, 4}), step = 0x123456789abcdef0;
   for (uint32_t first : {0u, 8u, 512u}) {
     for (uint32_t count : {1u, 8u, 63u, 64u, 65u, 500u}) {
-      for (const auto widest : {kernels::InstructionSet::BASELINE, kernels::InstructionSet::AVX2, kernels::InstructionSet::AMX}) {
+      for (const auto widest : {kernels::InstructionSet::BASELINE, kernels::InstructionSet::AVX2,
+                                kernels::InstructionSet::AMX}) {
         const kernels::InstructionSetLimit limit(widest);
         std::vector<uint16_t> bits(512);
-        kernels::Vectorised([=, to = bits.data()](auto set) { RoundingBits<decltype(set)::value>(key, step, first, count, to); });
+        kernels::Vectorised([=, to = bits.data()](auto set) {
+          RoundingBits<decltype(set)::value>(key, step, first, count, to);
+        });
         for (uint32_t i = 0; i < count; ++i) {
           const uint32_t column = first + i;
-          EXPECT_EQ(bits[i], DropoutBits({3, 4}, step, column)) << column;  // eight of a block, in this order
+          EXPECT_EQ(bits[i], DropoutBits({3, 4}, step, column))
+              << column;  // eight of a block, in this order
         }
       }
     }
@@ -98,7 +104,8 @@ TEST(RowCodecTest, RoundingBitsAreThoseOfPhilox) {
 
 TEST(RowCodecTest, ExtremesStayWhatTheyAre) {
   const float infinity = std::numeric_limits<float>::infinity();
-  const auto halves = Stored(STORED_BF16, {0.0f, -0.0f, infinity, -infinity, std::nanf(""), 1e-40f}, 1);
+  const auto halves =
+      Stored(STORED_BF16, {0.0f, -0.0f, infinity, -infinity, std::nanf(""), 1e-40f}, 1);
   EXPECT_EQ(halves[0], 0);
   EXPECT_EQ(halves[2], infinity);
   EXPECT_EQ(halves[3], -infinity);
@@ -126,7 +133,8 @@ TEST(RowCodecTest, EveryStoredBitIsVisited) {
       return sum;
     };
     const uint64_t before = digest();
-    const size_t padding_begin = storage == STORED_INT8 ? 5 : bytes.size(), padding_end = storage == STORED_INT8 ? 8 : bytes.size();
+    const size_t padding_begin = storage == STORED_INT8 ? 5 : bytes.size(),
+                 padding_end = storage == STORED_INT8 ? 8 : bytes.size();
     for (size_t i = 0; i < bytes.size(); ++i) {
       if (i >= padding_begin && i < padding_end) continue;
       bytes[i] = static_cast<char>(bytes[i] ^ 1);

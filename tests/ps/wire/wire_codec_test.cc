@@ -34,7 +34,9 @@ std::vector<float> RoundTrip(WireFormat format, size_t dim, const Encode& encode
 }
 
 std::vector<float> Nearest(WireFormat format, const std::vector<float>& row) {
-  return RoundTrip(format, row.size(), [&](char* wire) { EncodeRow(format, row.data(), static_cast<uint32_t>(row.size()), wire); });
+  return RoundTrip(format, row.size(), [&](char* wire) {
+    EncodeRow(format, row.data(), static_cast<uint32_t>(row.size()), wire);
+  });
 }
 
 std::vector<float> Rounded(WireFormat format, const std::vector<float>& row, uint64_t step) {
@@ -100,8 +102,9 @@ TEST(WireCodecTest, F16RoundsToTheNearestEvenAndEndsAtItsLargest) {
     EXPECT_EQ(near[i], static_cast<float>(static_cast<_Float16>(values[i]))) << values[i];
   }
   const float infinity = std::numeric_limits<float>::infinity();
-  for (const auto& ends : {Nearest(WIRE_F16, {7e4f, -3e38f, infinity, -infinity, std::nanf("")}),
-                           Rounded(WIRE_F16, {7e4f, -3e38f, infinity, -infinity, std::nanf("")}, 1)}) {
+  for (const auto& ends :
+       {Nearest(WIRE_F16, {7e4f, -3e38f, infinity, -infinity, std::nanf("")}),
+        Rounded(WIRE_F16, {7e4f, -3e38f, infinity, -infinity, std::nanf("")}, 1)}) {
     EXPECT_EQ(ends[0], 65504);
     EXPECT_EQ(ends[1], -65504);
     EXPECT_EQ(ends[2], infinity);
@@ -112,8 +115,10 @@ TEST(WireCodecTest, F16RoundsToTheNearestEvenAndEndsAtItsLargest) {
 
 TEST(WireCodecTest, RoundingAtRandomKeepsTheMean) {
   std::vector<float> row(64);
-  for (size_t i = 0; i < row.size(); ++i) row[i] = 1 + static_cast<float>(i) / 65536;  // between two units of any format
-  for (size_t i = 40; i < row.size(); ++i) row[i] = -static_cast<float>(i) * 0x1p-24f / 64;  // below the smallest f16
+  for (size_t i = 0; i < row.size(); ++i)
+    row[i] = 1 + static_cast<float>(i) / 65536;  // between two units of any format
+  for (size_t i = 40; i < row.size(); ++i)
+    row[i] = -static_cast<float>(i) * 0x1p-24f / 64;  // below the smallest f16
   for (WireFormat format : {WIRE_BF16, WIRE_F16, WIRE_INT8}) {
     std::vector<double> mean(64);
     constexpr int kSteps = 4000;
@@ -122,10 +127,13 @@ TEST(WireCodecTest, RoundingAtRandomKeepsTheMean) {
       for (size_t i = 0; i < 64; ++i) mean[i] += double{sent[i]} / kSteps;
     }
     for (size_t i = 0; i < 64; ++i) {
-      const double unit = format == WIRE_INT8 ? 1.001 / 127 : i < 40 ? (format == WIRE_F16 ? 0x1p-10 : 0x1p-7) : 0x1p-24;
+      const double unit = format == WIRE_INT8 ? 1.001 / 127
+                          : i < 40            ? (format == WIRE_F16 ? 0x1p-10 : 0x1p-7)
+                                              : 0x1p-24;
       // The mean deviates by at most half a unit over sqrt(4000). The test allows five deviations,
       // plus the bias that 13 random bits leave.
-      EXPECT_NEAR(mean[i], row[i], unit * (5 * 0.5 / std::sqrt(kSteps) + 0x1p-13)) << NameOf(format) << " " << i;
+      EXPECT_NEAR(mean[i], row[i], unit * (5 * 0.5 / std::sqrt(kSteps) + 0x1p-13))
+          << NameOf(format) << " " << i;
     }
   }
 }
@@ -150,15 +158,18 @@ TEST(WireCodecTest, OneNumberThatIsNotFiniteIsFoundWhereverItStands) {
       const size_t bytes = WireBytes(format, dim);
       std::string wire(3 * bytes + 1, '\0');
       for (uint32_t bad = 0; bad < 3 * dim; ++bad) {
-        for (float value : {3.4e38f, 0.0f, std::nanf(""), -std::numeric_limits<float>::infinity()}) {
-          if (format == WIRE_INT8 && value == 3.4e38f) continue;  // 128 times its scale is not finite
+        for (float value :
+             {3.4e38f, 0.0f, std::nanf(""), -std::numeric_limits<float>::infinity()}) {
+          if (format == WIRE_INT8 && value == 3.4e38f)
+            continue;  // 128 times its scale is not finite
           for (uint32_t row = 0; row < 3; ++row) {
             std::vector<float> values(dim, 1.5f);
             if (bad / dim == row) values[bad % dim] = value;
             EncodeRow(format, values.data(), dim, wire.data() + 1 + row * bytes);
           }
           const bool finite = std::isfinite(value) && !(format == WIRE_BF16 && value > 3.39e38f);
-          EXPECT_EQ(AllFinite(format, wire.data() + 1, 3, dim), finite) << NameOf(format) << " " << bad << " " << value;
+          EXPECT_EQ(AllFinite(format, wire.data() + 1, 3, dim), finite)
+              << NameOf(format) << " " << bad << " " << value;
         }
       }
     }
@@ -183,7 +194,8 @@ TEST(WireCodecTest, PaddingIsZero) {
   std::string near(WireBytes(WIRE_INT8, 5), 'z'), rounded = near;
   EncodeRow(WIRE_INT8, row.data(), 5, near.data());
   EncodeGradient(WIRE_INT8, row.data(), 5, {1, 2}, 3, rounded.data());
-  for (const std::string& wire : {near, rounded}) EXPECT_EQ(wire.substr(5, 3), std::string(3, '\0'));
+  for (const std::string& wire : {near, rounded})
+    EXPECT_EQ(wire.substr(5, 3), std::string(3, '\0'));
 }
 
 TEST(WireCodecTest, WhatIsStoredSoTravelsAsItIs) {
@@ -219,7 +231,8 @@ TEST(WireCodecTest, WithAResidualTheSumOfWhatIsSentFollowsTheSumOfGradients) {
         sent_sum[i] += double{sent[i]};
       }
     }
-    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(sent_sum[i], sum[i], 0.01) << NameOf(format) << " " << i;
+    for (size_t i = 0; i < 4; ++i)
+      EXPECT_NEAR(sent_sum[i], sum[i], 0.01) << NameOf(format) << " " << i;
   }
 }
 
@@ -247,7 +260,11 @@ TEST(AscendingIdsTest, RoundTrip) {
   std::vector<uint64_t> all = {1};
   for (int bit = 1; bit < 64; ++bit) all.push_back(uint64_t{1} << bit);
   all.push_back(~uint64_t{0});
-  for (const std::vector<uint64_t>& ids : {std::vector<uint64_t>{}, {1}, {~uint64_t{0}}, {127, 128, 255, 256, 16383 + 256, 40000}, all}) {
+  for (const std::vector<uint64_t>& ids : {std::vector<uint64_t>{},
+                                           {1},
+                                           {~uint64_t{0}},
+                                           {127, 128, 255, 256, 16383 + 256, 40000},
+                                           all}) {
     const std::string wire = Differences(ids, 10 * ids.size());
     std::string_view bytes(wire);
     std::vector<uint64_t> read(ids.size());
@@ -276,19 +293,21 @@ void ExpectRefused(std::string_view bytes, size_t count, const char* word) {
 
 TEST(AscendingIdsTest, RefusesWhatNoWriterMakes) {
   const std::string wire = Differences({300, 70000, uint64_t{1} << 40}, 24);
-  for (size_t size = 0; size < wire.size(); ++size) ExpectRefused(std::string_view(wire).substr(0, size), 3, "ids end after");
+  for (size_t size = 0; size < wire.size(); ++size)
+    ExpectRefused(std::string_view(wire).substr(0, size), 3, "ids end after");
   ExpectRefused(std::string_view("\0\1", 2), 2, "id 0 is padding");
   ExpectRefused(std::string_view("\7\0", 2), 2, "id 7 comes twice");
-  ExpectRefused(std::string(10, '\xff') + '\1', 1, "2^64");          // eleven bytes
-  ExpectRefused(std::string(9, '\xff') + '\2', 1, "2^64");           // 65 bits
-  ExpectRefused(std::string(9, '\xff') + "\1\1", 2, "2^64");         // a sum of 65 bits
+  ExpectRefused(std::string(10, '\xff') + '\1', 1, "2^64");   // eleven bytes
+  ExpectRefused(std::string(9, '\xff') + '\2', 1, "2^64");    // 65 bits
+  ExpectRefused(std::string(9, '\xff') + "\1\1", 2, "2^64");  // a sum of 65 bits
   ExpectRefused(std::string(10, '\x80') + std::string(1, '\0'), 1, "2^64");
 }
 
 TEST(AscendingIdsTest, AnyBytesAreReadOrRefused) {
   for (uint64_t seed = 0; seed < 20000; ++seed) {
     std::string wire;
-    for (uint64_t i = 0; i < seed % 24; ++i) wire.push_back(static_cast<char>(RandomBits({seed, 9}, 1, i)));
+    for (uint64_t i = 0; i < seed % 24; ++i)
+      wire.push_back(static_cast<char>(RandomBits({seed, 9}, 1, i)));
     std::string_view bytes(wire);
     std::vector<uint64_t> ids(1 + seed % 7);
     if (!DecodeAscending(&bytes, absl::MakeSpan(ids)).ok()) continue;
@@ -303,7 +322,8 @@ TEST(WireRowsTest, RowsAreReadWhereTheyLieHoweverTheyAreSliced) {
   for (size_t first = 0; first <= bytes.size(); ++first) {
     for (size_t second = first; second <= bytes.size(); ++second) {
       std::vector<std::string_view> pieces;
-      for (const auto& [begin, end] : {std::pair<size_t, size_t>{0, first}, {first, second}, {second, bytes.size()}}) {
+      for (const auto& [begin, end] :
+           {std::pair<size_t, size_t>{0, first}, {first, second}, {second, bytes.size()}}) {
         if (end > begin) pieces.push_back(std::string_view(bytes).substr(begin, end - begin));
       }
       PieceReader reader(pieces);

@@ -30,7 +30,8 @@ class WireRoundingTest : public testing::Test {
 
   static std::unique_ptr<Trainer> MakeTrainer(bool dense) {
     auto made = std::make_unique<Trainer>();
-    made->client = made->cluster.MakeClient(0, 1, {.timeout = absl::Seconds(20), .wire = WIRE_BF16});
+    made->client =
+        made->cluster.MakeClient(0, 1, {.timeout = absl::Seconds(20), .wire = WIRE_BF16});
     TableSpec spec = MakeTableSpec(1, kDim);
     spec.set_init_stddev(0);
     spec.set_dense(dense);
@@ -41,7 +42,8 @@ class WireRoundingTest : public testing::Test {
     }
     return made;
   }
-  static void Push(RemoteClient& client, uint64_t step, uint32_t slice, const std::vector<float>& gradients) {
+  static void Push(RemoteClient& client, uint64_t step, uint32_t slice,
+                   const std::vector<float>& gradients) {
     const auto pushed = client.Push(step, slice, {{1, kIds, gradients.data()}}).Wait(Deadline());
     ASSERT_TRUE(pushed.ok()) << pushed.status();
   }
@@ -49,11 +51,15 @@ class WireRoundingTest : public testing::Test {
     const auto committed = client.Commit(args).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
   }
-  static void PushAndCommit(RemoteClient& client, const CommitArgs& args, const std::vector<float>& gradients) {
-    const auto committed = client.PushAndCommit(0, {{1, kIds, gradients.data()}}, args).Wait(Deadline());
+  static void PushAndCommit(RemoteClient& client, const CommitArgs& args,
+                            const std::vector<float>& gradients) {
+    const auto committed =
+        client.PushAndCommit(0, {{1, kIds, gradients.data()}}, args).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
   }
-  static std::vector<float> AllOf(float value) { return std::vector<float>(kIds.size() * kDim, value); }
+  static std::vector<float> AllOf(float value) {
+    return std::vector<float>(kIds.size() * kDim, value);
+  }
   static std::vector<float> DenseRows(RemoteClient& client) {
     std::vector<float> rows(kIds.size() * kDim);
     EXPECT_TRUE(client.Read({1, kIds, kDim, rows.data()}, Deadline()).ok());
@@ -69,7 +75,8 @@ class WireRoundingTest : public testing::Test {
     std::vector<float> rows(kIds.size() * kDim);
     ASSERT_TRUE(reader->Pull(0, false, {{1, kIds, rows.data()}}).Wait(Deadline()).ok());
     // A mean deviates by half a unit over the root of the count. The test allows five deviations.
-    for (const float value : rows) EXPECT_NEAR(-value / static_cast<float>(count), kBetween, 5 * 0.5 * kUnit / std::sqrt(count));
+    for (const float value : rows)
+      EXPECT_NEAR(-value / static_cast<float>(count), kBetween, 5 * 0.5 * kUnit / std::sqrt(count));
   }
 };
 
@@ -103,14 +110,16 @@ TEST_F(WireRoundingTest, SoDoesASkippedStepWhoseCommitTravelsWithItsPush) {
 TEST_F(WireRoundingTest, OneGradientInManyStepsKeepsItsMean) {
   constexpr int kSteps = 1000;
   const auto trainer = MakeTrainer(/*dense=*/false);
-  for (uint64_t step = 1; step <= kSteps; ++step) PushAndCommit(*trainer->client, Args(step), AllOf(kBetween));
+  for (uint64_t step = 1; step <= kSteps; ++step)
+    PushAndCommit(*trainer->client, Args(step), AllOf(kBetween));
   ExpectMean(*trainer, kSteps);
 }
 
 TEST_F(WireRoundingTest, OneGradientInManySlicesOfAStepKeepsItsMean) {
   constexpr int kSlices = 1000;
   const auto trainer = MakeTrainer(/*dense=*/false);
-  for (uint32_t slice = 0; slice < kSlices; ++slice) Push(*trainer->client, 1, slice, AllOf(kBetween));
+  for (uint32_t slice = 0; slice < kSlices; ++slice)
+    Push(*trainer->client, 1, slice, AllOf(kBetween));
   Commit(*trainer->client, Args(1));
   ExpectMean(*trainer, kSlices);
 }

@@ -1,9 +1,6 @@
 // Master service and clients end to end, in one process over loopback, with short periods.
-#include "rpc/master/service.h"
-
-#include <gtest/gtest.h>
-
 #include <atomic>
+#include <gtest/gtest.h>
 #include <limits>
 #include <map>
 #include <set>
@@ -12,6 +9,7 @@
 #include "proto/master.pb.h"
 #include "rpc/channel.h"
 #include "rpc/master/client.h"
+#include "rpc/master/service.h"
 #include "rpc/role_trace.h"
 #include "tests/support/wait_limit.h"
 
@@ -57,15 +55,21 @@ class MasterTest : public testing::Test {
     for (size_t i = 0; i < selves.size(); ++i) {
       threads.emplace_back([&, i] {
         clients[i] = MasterClient::Connect(
-            address_, selves[i], [this](absl::Status status) { RecordFailure(std::move(status)); }, FastClient());
+            address_, selves[i], [this](absl::Status status) { RecordFailure(std::move(status)); },
+            FastClient());
       });
     }
     for (auto& thread : threads) thread.join();
     return clients;
   }
   static MemberSelf Self(Role role, int64_t pid, int index) {
-    return {.role = role, .host = "host", .pid = pid, .address = "host:" + std::to_string(pid), .preferred_index = index,
-            .incarnation = 1, .job_fingerprint = 1};
+    return {.role = role,
+            .host = "host",
+            .pid = pid,
+            .address = "host:" + std::to_string(pid),
+            .preferred_index = index,
+            .incarnation = 1,
+            .job_fingerprint = 1};
   }
   std::vector<ClientOr> ConnectOnePsTwoTrainers() {
     StartMaster(FastMaster(1, 2));
@@ -81,12 +85,14 @@ class MasterTest : public testing::Test {
   std::vector<absl::Status> WaitForFailures(size_t count) {
     absl::MutexLock lock(&mutex_);
     auto enough = [&] { return failures_.size() >= count; };
-    EXPECT_TRUE(mutex_.AwaitWithDeadline(absl::Condition(&enough), Soon())) << failures_.size() << " of " << count;
+    EXPECT_TRUE(mutex_.AwaitWithDeadline(absl::Condition(&enough), Soon()))
+        << failures_.size() << " of " << count;
     return failures_;
   }
 
   static absl::Status Completion(const std::unique_ptr<MasterClient>& client) {
-    return support::Await("a member to learn how the job ended", [&] { return client->WaitForCompletion(); });
+    return support::Await("a member to learn how the job ended",
+                          [&] { return client->WaitForCompletion(); });
   }
   absl::Status End() {
     return support::Await("the master to end", [&] { return service_->WaitForEnd(); });
@@ -157,7 +163,10 @@ TEST_F(MasterTest, ASilentMemberFailsTheJobByName) {
   clients[1]->reset();  // gone without a word
   const absl::Status status = Completion(*clients[2]);
   EXPECT_TRUE(absl::IsUnavailable(status));
-  EXPECT_EQ(std::string(status.message()).rfind("trainer-0 (host pid 200) has not answered for 0.", 0), 0u) << status;
+  EXPECT_EQ(
+      std::string(status.message()).rfind("trainer-0 (host pid 200) has not answered for 0.", 0),
+      0u)
+      << status;
   EXPECT_EQ(End(), status);  // after the linger
 }
 
@@ -168,10 +177,14 @@ TEST_F(MasterTest, ALostMasterIsAFailureThatNamesIt) {
   server_->Shutdown(0);
   for (const absl::Status& failure : WaitForFailures(3)) {
     EXPECT_TRUE(absl::IsUnavailable(failure));
-    EXPECT_EQ(std::string(failure.message()).rfind("master-0 (" + address_ + ") has not answered for ", 0), 0u) << failure;
+    EXPECT_EQ(std::string(failure.message())
+                  .rfind("master-0 (" + address_ + ") has not answered for ", 0),
+              0u)
+        << failure;
   }
   waiter.join();
-  EXPECT_TRUE(absl::IsUnavailable(waited.status()) || absl::IsCancelled(waited.status())) << waited.status();
+  EXPECT_TRUE(absl::IsUnavailable(waited.status()) || absl::IsCancelled(waited.status()))
+      << waited.status();
   EXPECT_FALSE(Completion(*clients[0]).ok());
   EXPECT_FALSE((*clients[0])->Leave(absl::OkStatus()).ok());
 }
@@ -208,7 +221,8 @@ TEST_F(MasterTest, AnUnreachableMasterIsNamedAfterTheTimeout) {
   MasterClientOptions options = FastClient();
   options.connect_timeout = absl::Milliseconds(300);
   const auto client = MasterClient::Connect("127.0.0.1:1", Self(TRAINER, 1, -1), nullptr, options);
-  EXPECT_EQ(client.status(), absl::UnavailableError("master-0 at 127.0.0.1:1 unreachable for 0.3 s"));
+  EXPECT_EQ(client.status(),
+            absl::UnavailableError("master-0 at 127.0.0.1:1 unreachable for 0.3 s"));
 }
 
 TEST_F(MasterTest, AMemberMayComeBeforeItsMaster) {
@@ -217,7 +231,9 @@ TEST_F(MasterTest, AMemberMayComeBeforeItsMaster) {
   const std::string address = probe.address();
   probe.Shutdown(0);
   ClientOr client;
-  std::thread member([&] { client = MasterClient::Connect(address, Self(TRAINER, 1, -1), nullptr, FastClient()); });
+  std::thread member([&] {
+    client = MasterClient::Connect(address, Self(TRAINER, 1, -1), nullptr, FastClient());
+  });
   std::this_thread::sleep_for(std::chrono::milliseconds(150));
   service_ = std::make_unique<MasterService>(FastMaster(0, 1), 0.02);
   server_ = std::make_unique<Server>();
@@ -247,7 +263,9 @@ TEST_F(MasterTest, AMemberOfAJobWithAnotherSecretIsRefusedAndTheJobIsUnharmed) {
     options.credentials = shown;
     const auto refused = MasterClient::Connect(address_, Self(TRAINER, 1, 0), nullptr, options);
     EXPECT_TRUE(absl::IsUnauthenticated(refused.status())) << refused.status();
-    EXPECT_NE(refused.status().ToString().find("the master at " + address_ + " belongs to another job"), std::string::npos)
+    EXPECT_NE(
+        refused.status().ToString().find("the master at " + address_ + " belongs to another job"),
+        std::string::npos)
         << refused.status();
   }
   MasterClientOptions options = FastClient();
@@ -266,7 +284,9 @@ TEST_F(MasterTest, AMemberWithASecretJoinsNoMasterThatDoesNotKnowIt) {
   options.credentials = Credentials(*Secret::Draw());
   const auto refused = MasterClient::Connect(address_, Self(TRAINER, 1, 0), nullptr, options);
   EXPECT_TRUE(absl::IsUnauthenticated(refused.status())) << refused.status();
-  EXPECT_NE(refused.status().ToString().find("the master at " + address_ + " belongs to another job"), std::string::npos)
+  EXPECT_NE(
+      refused.status().ToString().find("the master at " + address_ + " belongs to another job"),
+      std::string::npos)
       << refused.status();
 }
 
@@ -274,7 +294,9 @@ TEST_F(MasterTest, AMemberThatSpeaksForAnotherIsRefused) {
   auto clients = ConnectOnePsTwoTrainers();
   Channel channel(address_);
   const auto call = [&](const std::string& method, const google::protobuf::MessageLite& request) {
-    return channel.Call("/tandem.MasterService/" + method, Payload(request.SerializeAsString()), {}).Wait(Soon()).status();
+    return channel.Call("/tandem.MasterService/" + method, Payload(request.SerializeAsString()), {})
+        .Wait(Soon())
+        .status();
   };
   LeaveRequest leave;
   *leave.mutable_header() = (*clients[1])->MakeHeader();
@@ -300,7 +322,9 @@ TEST_F(MasterTest, MembersMissingAtTheTimeoutAreNamedToTheOthers) {
   options.register_timeout_seconds = 0.4;
   StartMaster(options);
   auto clients = ConnectAll({Self(TRAINER, 1, 0)});
-  EXPECT_EQ(clients[0].status(), absl::UnavailableError("only 1 of 2 trainers registered within 0.4 s: missing trainer-1"));
+  EXPECT_EQ(
+      clients[0].status(),
+      absl::UnavailableError("only 1 of 2 trainers registered within 0.4 s: missing trainer-1"));
   EXPECT_EQ(End(), clients[0].status());
 }
 
@@ -348,7 +372,8 @@ TEST_F(MasterTest, TheStoreTakesNoValueAboveItsLimitAndNoSumThatIsNone) {
 // The numbers under which a role recorded each call, by the call's name.
 std::map<std::string, std::set<uint64_t>> TraceIds(const RoleTrace& trace) {
   std::map<std::string, std::set<uint64_t>> ids;
-  for (const RecordedSpan& span : trace.spans()) ids[trace.names(static_cast<int>(span.name()))].insert(span.trace_id());
+  for (const RecordedSpan& span : trace.spans())
+    ids[trace.names(static_cast<int>(span.name()))].insert(span.trace_id());
   return ids;
 }
 
@@ -365,7 +390,8 @@ TEST_F(MasterTest, TracedCallsAreRecordedHereAndAtTheMasterAndOthersAreNot) {
   ASSERT_TRUE((*clients[1])->store().Add("n", 1).ok());
   waiter.join();
   ASSERT_TRUE(waited.ok()) << waited;
-  const auto master = client.TakeTrace(Soon());  // and the heartbeat that TraceCalls asks for has been
+  const auto master =
+      client.TakeTrace(Soon());  // and the heartbeat that TraceCalls asks for has been
   ASSERT_TRUE(master.ok()) << master.status();
   client.TraceCalls(nullptr);
   ASSERT_TRUE(client.store().Set("after", "x").ok());
@@ -379,7 +405,8 @@ TEST_F(MasterTest, TracedCallsAreRecordedHereAndAtTheMasterAndOthersAreNot) {
   }
   EXPECT_GE(served.at("Heartbeat").size(), 1u);
   EXPECT_EQ(served.count("Add") + served.count("Register"), 0u);
-  EXPECT_EQ(TraceIds(*client.TakeTrace(Soon())).count("Set"), 0u) << "of the time after, or taken twice";
+  EXPECT_EQ(TraceIds(*client.TakeTrace(Soon())).count("Set"), 0u)
+      << "of the time after, or taken twice";
   EXPECT_TRUE(absl::IsDeadlineExceeded(client.TakeTrace(absl::Now() - absl::Seconds(1)).status()));
 }
 
@@ -387,13 +414,16 @@ TEST_F(MasterTest, MalformedAndForeignRequestsAreRefused) {
   auto clients = ConnectOnePsTwoTrainers();
   Channel channel(address_);
   auto call = [&](const std::string& method, std::string bytes) {
-    return channel.Call("/tandem.MasterService/" + method, Payload(std::move(bytes)), {}).Wait(Soon()).status();
+    return channel.Call("/tandem.MasterService/" + method, Payload(std::move(bytes)), {})
+        .Wait(Soon())
+        .status();
   };
   EXPECT_TRUE(absl::IsInvalidArgument(call("Heartbeat", "\xff\xff")));
   EXPECT_TRUE(absl::IsFailedPrecondition(call("Heartbeat", "")));  // no version
   HeartbeatRequest beat;
   *beat.mutable_header() = (*clients[0])->MakeHeader();
-  EXPECT_TRUE(absl::IsPermissionDenied(call("Heartbeat", beat.SerializeAsString())));  // without the member's key
+  EXPECT_TRUE(absl::IsPermissionDenied(
+      call("Heartbeat", beat.SerializeAsString())));  // without the member's key
   beat.mutable_header()->set_job_epoch(1);
   EXPECT_TRUE(absl::IsFailedPrecondition(call("Heartbeat", beat.SerializeAsString())));
   RegisterRequest late;
@@ -413,11 +443,14 @@ TEST_F(MasterTest, ClosingTheMasterAnswersTheCallsItHolds) {
   request.mutable_header()->mutable_sender()->set_role(TRAINER);
   request.set_job_fingerprint(1);
   request.set_preferred_index(-1);
-  const auto held = channel.Call("/tandem.MasterService/Register", Payload(request.SerializeAsString()), {});
+  const auto held =
+      channel.Call("/tandem.MasterService/Register", Payload(request.SerializeAsString()), {});
   service_ = nullptr;  // before its server
   EXPECT_TRUE(held.Wait(Soon()).ok() || absl::IsCancelled(held.Wait(Soon()).status()));
   EXPECT_TRUE(absl::IsCancelled(
-      channel.Call("/tandem.MasterService/Register", Payload(request.SerializeAsString()), {}).Wait(Soon()).status()));
+      channel.Call("/tandem.MasterService/Register", Payload(request.SerializeAsString()), {})
+          .Wait(Soon())
+          .status()));
 }
 
 }  // namespace

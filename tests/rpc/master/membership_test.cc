@@ -2,7 +2,6 @@
 #include "rpc/master/membership.h"
 
 #include <gtest/gtest.h>
-
 #include <map>
 
 namespace tandem::rpc {
@@ -13,12 +12,15 @@ constexpr uint64_t kJob = 0xfeed;
 class Script {
  public:
   Script(uint32_t num_ps, uint32_t num_trainers, uint32_t num_workers = 0)
-      : options_{.num_ps = num_ps, .num_trainers = num_trainers, .num_workers = num_workers, .job_fingerprint = kJob},
+      : options_{.num_ps = num_ps,
+                 .num_trainers = num_trainers,
+                 .num_workers = num_workers,
+                 .job_fingerprint = kJob},
         membership_(options_, 100) {}
 
   // Each function returns the number of its call.
-  uint64_t Register(double now, Role role, const std::string& host, int64_t pid, int index = -1, uint64_t job = kJob,
-                    const std::string& key = "key") {
+  uint64_t Register(double now, Role role, const std::string& host, int64_t pid, int index = -1,
+                    uint64_t job = kJob, const std::string& key = "key") {
     RegisterEvent event;
     event.key = key;
     event.self = {role, 0, host, pid, host + ":" + std::to_string(pid)};
@@ -32,7 +34,8 @@ class Script {
     Step(HeartbeatEvent{++calls_, role, rank, key}, now);
     return calls_;
   }
-  uint64_t Leave(double now, Role role, uint32_t rank, absl::Status status = absl::OkStatus(), const std::string& key = "key") {
+  uint64_t Leave(double now, Role role, uint32_t rank, absl::Status status = absl::OkStatus(),
+                 const std::string& key = "key") {
     Step(LeaveEvent{++calls_, role, rank, status, key}, now);
     return calls_;
   }
@@ -49,7 +52,9 @@ class Script {
   bool Answered(uint64_t call) const { return answers_.count(call) > 0; }
   absl::Status Refusal(uint64_t call) const { return answers_.at(call).refusal; }
   int Rank(uint64_t call) const {
-    return Answered(call) && answers_.at(call).rank.has_value() ? static_cast<int>(*answers_.at(call).rank) : -1;
+    return Answered(call) && answers_.at(call).rank.has_value()
+               ? static_cast<int>(*answers_.at(call).rank)
+               : -1;
   }
   const Membership& operator*() const { return membership_; }
   const Membership* operator->() const { return &membership_; }
@@ -57,7 +62,8 @@ class Script {
  private:
   void Step(const Event& event, double now) {
     for (const Action& action : membership_.Step(event, now)) {
-      EXPECT_TRUE(answers_.emplace(action.call, action).second) << "call " << action.call << " answered twice";
+      EXPECT_TRUE(answers_.emplace(action.call, action).second)
+          << "call " << action.call << " answered twice";
     }
   }
   MembershipOptions options_;
@@ -118,9 +124,11 @@ TEST(MembershipTest, ATakenIndexIsRefusedAndNamesItsHolder) {
   Script script(2, 4);
   script.Register(100, TRAINER, "first", 77, 3);
   const uint64_t second = script.Register(100, TRAINER, "other", 78, 3);
-  EXPECT_EQ(script.Refusal(second), absl::FailedPreconditionError("trainer index 3 is already taken by first pid 77"));
+  EXPECT_EQ(script.Refusal(second),
+            absl::FailedPreconditionError("trainer index 3 is already taken by first pid 77"));
   const uint64_t ps = script.Register(100, PS, "other", 79, 2);
-  EXPECT_EQ(script.Refusal(ps), absl::FailedPreconditionError("ps index 2 does not exist: this job has 2 PS"));
+  EXPECT_EQ(script.Refusal(ps),
+            absl::FailedPreconditionError("ps index 2 does not exist: this job has 2 PS"));
   EXPECT_EQ(script->phase(), Phase::REGISTERING);
 }
 
@@ -128,7 +136,8 @@ TEST(MembershipTest, OneTooManyAndAnotherJobAreRefused) {
   Script script(1, 1);
   script.Register(100, TRAINER, "a", 1);
   const uint64_t extra = script.Register(100, TRAINER, "a", 2);
-  EXPECT_EQ(script.Refusal(extra), absl::FailedPreconditionError("this job has 1 trainer and no place is free"));
+  EXPECT_EQ(script.Refusal(extra),
+            absl::FailedPreconditionError("this job has 1 trainer and no place is free"));
   const uint64_t stranger = script.Register(100, PS, "a", 3, -1, 0xbad);
   EXPECT_TRUE(absl::IsFailedPrecondition(script.Refusal(stranger)));
   EXPECT_NE(script.Refusal(stranger).ToString().find("000000000000feed"), std::string::npos);
@@ -145,7 +154,8 @@ TEST(MembershipTest, AHeldRegisterIsToldToCallAgainAndIsTheSameMember) {
   EXPECT_TRUE(script.Answered(call));
   EXPECT_EQ(script.Rank(call), -1);
   const uint64_t again = script.Register(102.1, TRAINER, "a", 1);
-  const uint64_t repeated = script.Register(102.2, TRAINER, "a", 1);  // its connection broke: the older call is let go
+  const uint64_t repeated =
+      script.Register(102.2, TRAINER, "a", 1);  // its connection broke: the older call is let go
   EXPECT_TRUE(script.Answered(again));
   script.Register(103, TRAINER, "a", 2);
   EXPECT_EQ(script.Rank(repeated), 0);
@@ -172,7 +182,9 @@ TEST(MembershipTest, MissingMembersFailTheJobByName) {
   EXPECT_EQ(script->phase(), Phase::REGISTERING);
   script.Tick(160);
   EXPECT_EQ(script->phase(), Phase::FAILED);
-  EXPECT_EQ(script->failure(), absl::UnavailableError("only 1 of 2 trainers registered within 60 s: missing trainer-1"));
+  EXPECT_EQ(
+      script->failure(),
+      absl::UnavailableError("only 1 of 2 trainers registered within 60 s: missing trainer-1"));
   EXPECT_TRUE(script.Answered(call));
   const uint64_t late = script.Register(161, TRAINER, "a", 2);
   EXPECT_TRUE(script.Refusal(late).ok());  // learns the state
@@ -185,10 +197,12 @@ TEST(MembershipTest, EveryMissingRoleIsNamed) {
   Script script(2, 2);
   script.Register(100, TRAINER, "a", 1, 1);
   script.Tick(101);
-  for (double now = 101; now < 160; now += 1) script.Register(now, TRAINER, "a", 1, 1), script.Tick(now);
+  for (double now = 101; now < 160; now += 1)
+    script.Register(now, TRAINER, "a", 1, 1), script.Tick(now);
   script.Tick(160);
-  EXPECT_EQ(std::string(script->failure().message()),
-            "only 0 of 2 PS and 1 of 2 trainers registered within 60 s: missing ps-0, ps-1, trainer-0");
+  EXPECT_EQ(
+      std::string(script->failure().message()),
+      "only 0 of 2 PS and 1 of 2 trainers registered within 60 s: missing ps-0, ps-1, trainer-0");
 }
 
 TEST(MembershipTest, AMissingHeartbeatFailsTheJob) {
@@ -197,8 +211,10 @@ TEST(MembershipTest, AMissingHeartbeatFailsTheJob) {
   EXPECT_EQ(script->phase(), Phase::RUNNING);
   script.Run(106, 106, {0});
   EXPECT_EQ(script->phase(), Phase::FAILED);
-  EXPECT_EQ(script->failure(),
-            absl::UnavailableError("trainer-1 (host pid 11) has not answered for 6.0 s: it is stopped, dead or cut off"));
+  EXPECT_EQ(
+      script->failure(),
+      absl::UnavailableError(
+          "trainer-1 (host pid 11) has not answered for 6.0 s: it is stopped, dead or cut off"));
 }
 
 // No member beats before the job starts. A member between two Register calls must not count as
@@ -216,8 +232,10 @@ TEST(MembershipTest, SilenceCountsFromTheStartAlsoForAMemberBetweenTwoCalls) {
   script.Run(113, 118.5, {1});
   EXPECT_EQ(script->phase(), Phase::RUNNING);
   script.Run(119, 119, {1});
-  EXPECT_EQ(script->failure(),
-            absl::UnavailableError("trainer-0 (host pid 10) has not answered for 6.4 s: it is stopped, dead or cut off"));
+  EXPECT_EQ(
+      script->failure(),
+      absl::UnavailableError(
+          "trainer-0 (host pid 10) has not answered for 6.4 s: it is stopped, dead or cut off"));
 }
 
 TEST(MembershipTest, OfSeveralSilentMembersTheFirstToFallSilentIsNamed) {
@@ -226,7 +244,8 @@ TEST(MembershipTest, OfSeveralSilentMembersTheFirstToFallSilentIsNamed) {
   script.Run(102.5, 103, {0});
   script.Run(103.5, 107.5, {});
   script.Tick(109.4);  // by now both are late
-  EXPECT_EQ(std::string(script->failure().message()).rfind("trainer-1", 0), 0u) << script->failure();
+  EXPECT_EQ(std::string(script->failure().message()).rfind("trainer-1", 0), 0u)
+      << script->failure();
 }
 
 TEST(MembershipTest, TheMastersOwnPauseIsNotTheMembersSilence) {
@@ -333,12 +352,14 @@ TEST(MembershipTest, AServerThatLeavesEarlyFailsTheJob) {
   script.Register(100, PS, "a", 5);
   script.Register(100, TRAINER, "a", 6);
   script.Leave(101, PS, 0);
-  EXPECT_EQ(script->failure(), absl::UnavailableError("ps-0 (a pid 5) left before the job was finished"));
+  EXPECT_EQ(script->failure(),
+            absl::UnavailableError("ps-0 (a pid 5) left before the job was finished"));
 }
 
 TEST(MembershipTest, StrangersAreRefused) {
   Script script(0, 1);
-  EXPECT_TRUE(absl::IsInvalidArgument(script.Refusal(script.Beat(100, TRAINER, 0))));  // not started
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(script.Refusal(script.Beat(100, TRAINER, 0))));  // not started
   script.Register(100, TRAINER, "a", 1);
   EXPECT_TRUE(absl::IsInvalidArgument(script.Refusal(script.Beat(100, TRAINER, 1))));
   EXPECT_TRUE(absl::IsInvalidArgument(script.Refusal(script.Leave(100, PS, 0))));
@@ -355,12 +376,16 @@ TEST(MembershipTest, HeartbeatsForOthersAreRefusedAndKeepNobodyAlive) {
     script.Tick(now);
   }
   EXPECT_EQ(script->phase(), Phase::FAILED);
-  EXPECT_EQ(std::string(script->failure().message()).rfind("trainer-1 (host pid 11) has not answered", 0), 0u) << script->failure();
+  EXPECT_EQ(
+      std::string(script->failure().message()).rfind("trainer-1 (host pid 11) has not answered", 0),
+      0u)
+      << script->failure();
 }
 
 TEST(MembershipTest, ALeaveForAnotherIsRefusedAndTheJobGoesOn) {
   Script script = Running();
-  const uint64_t lie = script.Leave(101, TRAINER, 1, absl::UnavailableError("a lie"), "another key");
+  const uint64_t lie =
+      script.Leave(101, TRAINER, 1, absl::UnavailableError("a lie"), "another key");
   EXPECT_TRUE(absl::IsPermissionDenied(script.Refusal(lie))) << script.Refusal(lie);
   EXPECT_EQ(script->phase(), Phase::RUNNING);
   script.Leave(102, TRAINER, 1);
@@ -395,7 +420,8 @@ TEST(MembershipTest, WorkersCountAsMembersAndMayNotLeaveFirst) {
   script.Tick(100.5);
   EXPECT_EQ(script->phase(), Phase::REGISTERING);
   const uint64_t third = script.Register(100.6, WORKER, "b", 4, /*index=*/2);
-  EXPECT_EQ(script.Refusal(third).message(), "worker index 2 does not exist: this job has 2 workers");
+  EXPECT_EQ(script.Refusal(third).message(),
+            "worker index 2 does not exist: this job has 2 workers");
   const uint64_t first = script.Register(100.7, WORKER, "b", 5);
   EXPECT_EQ(script->phase(), Phase::RUNNING);
   EXPECT_EQ(script.Rank(second), 1);
@@ -414,7 +440,8 @@ TEST(MembershipTest, AMissingWorkerIsNamed) {
     script.Tick(now);
   }
   EXPECT_EQ(script->phase(), Phase::FAILED);
-  EXPECT_EQ(script->failure().message(), "only 0 of 1 worker registered within 60 s: missing worker-0");
+  EXPECT_EQ(script->failure().message(),
+            "only 0 of 1 worker registered within 60 s: missing worker-0");
 }
 
 }  // namespace

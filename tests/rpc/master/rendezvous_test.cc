@@ -1,7 +1,6 @@
 #include "rpc/master/rendezvous.h"
 
 #include <gtest/gtest.h>
-
 #include <limits>
 #include <string>
 
@@ -60,7 +59,8 @@ TEST(RendezvousTest, RefusesMoreCallsThatWaitThanItMayHold) {
   }
   EXPECT_TRUE(absl::IsResourceExhausted(store.Get(++call, "a", 10).at(0).status));
   EXPECT_TRUE(absl::IsResourceExhausted(store.WaitCounter(++call, "n", 1, 10).at(0).status));
-  EXPECT_TRUE(absl::IsInvalidArgument(store.Get(++call, std::string(kMaxStoreKeyBytes + 1, 'k'), 10).at(0).status));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      store.Get(++call, std::string(kMaxStoreKeyBytes + 1, 'k'), 10).at(0).status));
   EXPECT_EQ(store.Expire(10).size(), Rendezvous::kMaxWaiting / 2);
   EXPECT_TRUE(store.Get(++call, "a", 10).empty()) << "those that are answered wait no more";
   int64_t sum = 0;

@@ -1,7 +1,6 @@
 #include "rpc/master/shard_map.h"
 
 #include <gtest/gtest.h>
-
 #include <numeric>
 
 namespace tandem::rpc {
@@ -30,14 +29,16 @@ TEST(ShardMapTest, TravelsAsRuns) {
     ASSERT_TRUE(copy.ok()) << copy.status();
     EXPECT_EQ(copy->version(), 5u);
     EXPECT_EQ(copy->num_ps(), num_ps);
-    for (uint32_t shard = 0; num_ps > 0 && shard < kNumVirtualShards; ++shard) EXPECT_EQ(copy->Owner(shard), map.Owner(shard));
+    for (uint32_t shard = 0; num_ps > 0 && shard < kNumVirtualShards; ++shard)
+      EXPECT_EQ(copy->Owner(shard), map.Owner(shard));
   }
 }
 
 TEST(ShardMapTest, RunsThatDoNotCoverTheShardsAreRefused) {
   using Runs = std::vector<ShardMap::Run>;
-  for (const Runs& runs : {Runs{}, Runs{{1023, 0}}, Runs{{1025, 0}}, Runs{{1000, 0}, {0xffffffffu, 1}}, Runs{{1024, 2}},
-                           Runs{{512, 0}, {513, 1}}}) {
+  for (const Runs& runs :
+       {Runs{}, Runs{{1023, 0}}, Runs{{1025, 0}}, Runs{{1000, 0}, {0xffffffffu, 1}},
+        Runs{{1024, 2}}, Runs{{512, 0}, {513, 1}}}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ShardMap::FromRuns(1, 2, runs).status()));
   }
   EXPECT_FALSE(ShardMap::FromRuns(1, 0, {{1, 0}}).ok());

@@ -2,9 +2,8 @@
 // Tests peers that keep to the protocol and peers that break it.
 #include "rpc/shared/lane.h"
 
-#include <gtest/gtest.h>
-
 #include <cstring>
+#include <gtest/gtest.h>
 #include <random>
 #include <string>
 #include <vector>
@@ -43,14 +42,16 @@ TEST(ExtentsTest, RandomPiecesNeverOverlapAndAllComeBack) {
     if (random() % 2 == 0) {
       const auto extent = extents.Take(1 + random() % (9 * kUnit));
       if (!extent) continue;
-      for (size_t unit = extent->offset / kUnit; unit < (extent->offset + extent->num_bytes) / kUnit; ++unit) {
+      for (size_t unit = extent->offset / kUnit;
+           unit < (extent->offset + extent->num_bytes) / kUnit; ++unit) {
         ASSERT_FALSE(used[unit]);
         used[unit] = true;
       }
       taken.push_back(*extent);
     } else if (!taken.empty()) {
       std::swap(taken[random() % taken.size()], taken.back());
-      for (size_t unit = 0; unit < taken.back().num_bytes / kUnit; ++unit) used[taken.back().offset / kUnit + unit] = false;
+      for (size_t unit = 0; unit < taken.back().num_bytes / kUnit; ++unit)
+        used[taken.back().offset / kUnit + unit] = false;
       extents.Give(taken.back());
       taken.pop_back();
     }
@@ -85,7 +86,8 @@ class SharedLaneTest : public testing::Test {
   }
   // Posts a first slot with these fields, as a peer that breaks the protocol may. Returns the
   // receiver's status.
-  absl::Status NextAfterPosting(uint32_t number, uint64_t offset, uint64_t num_bytes, uint64_t message_bytes, uint32_t code = 0) {
+  absl::Status NextAfterPosting(uint32_t number, uint64_t offset, uint64_t num_bytes,
+                                uint64_t message_bytes, uint32_t code = 0) {
     LaneControl::Slot& slot = control_.slots[3];
     slot.offset = offset;
     slot.num_bytes = num_bytes;
@@ -108,9 +110,11 @@ class SharedLaneTest : public testing::Test {
 TEST_F(SharedLaneTest, FragmentsComeInOrderAndGoBackInAnyOrder) {
   std::vector<LaneReceiver::Fragment> held(3);
   for (int round = 0; round < 300; ++round) {  // more than there are slots
-    for (int i = 0; i < 3; ++i) Send(std::string(1 + static_cast<size_t>(round), static_cast<char>('a' + i)));
+    for (int i = 0; i < 3; ++i)
+      Send(std::string(1 + static_cast<size_t>(round), static_cast<char>('a' + i)));
     for (int i = 0; i < 3; ++i) {
-      ASSERT_EQ(Next(&held[static_cast<size_t>(i)]), std::string(1 + static_cast<size_t>(round), static_cast<char>('a' + i)));
+      ASSERT_EQ(Next(&held[static_cast<size_t>(i)]),
+                std::string(1 + static_cast<size_t>(round), static_cast<char>('a' + i)));
     }
     ASSERT_EQ(Next(&fragment_), "-");
     for (const size_t i : {1, 2, 0}) receiver_.Release(held[i].slot);
@@ -145,7 +149,8 @@ TEST_F(SharedLaneTest, AReceiverThatHoldsEverythingStopsTheSenderAndHeldBytesSta
   EXPECT_EQ(held.size(), 32u);
   EXPECT_TRUE(sender_.waiting());
   for (size_t i = 0; i < held.size(); ++i) {
-    EXPECT_EQ(std::string(held[i].data, held[i].num_bytes), std::string(kUnit, static_cast<char>('0' + i)));
+    EXPECT_EQ(std::string(held[i].data, held[i].num_bytes),
+              std::string(kUnit, static_cast<char>('0' + i)));
   }
   EXPECT_TRUE(receiver_.Release(held[5].slot));
   EXPECT_FALSE(receiver_.Release(held[6].slot)) << "the sender was told already";

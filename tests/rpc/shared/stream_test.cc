@@ -3,23 +3,22 @@
 // Also covers machines without shared memory.
 #include "rpc/shared/stream.h"
 
-#include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <random>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 #include "absl/synchronization/notification.h"
 #include "rpc/channel.h"
-#include "rpc/shared/local_socket.h"
 #include "rpc/server.h"
 #include "rpc/shared/link.h"
+#include "rpc/shared/local_socket.h"
 #include "rpc/shared/protocol.h"
 #include "rpc/shared/server.h"
 
@@ -57,7 +56,8 @@ void Echo(Payload request, Reply reply) { reply(std::move(request)); }
 int NumMapped() {
   int count = 0;
   std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) count += line.find("/memfd:tandem") != std::string::npos;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("/memfd:tandem") != std::string::npos;
   return count;
 }
 
@@ -107,7 +107,8 @@ Handler KeepRequests(HeldReplies& held) {
   };
 }
 
-std::unique_ptr<Server> StartServer(Handler handler, size_t arena_bytes = SharedMemoryOptions().arena_bytes,
+std::unique_ptr<Server> StartServer(Handler handler,
+                                    size_t arena_bytes = SharedMemoryOptions().arena_bytes,
                                     const std::string& address = "127.0.0.1:0") {
   auto server = std::make_unique<Server>();
   server->Handle(kService, "Push", MethodKind::STREAM, std::move(handler));
@@ -117,8 +118,8 @@ std::unique_ptr<Server> StartServer(Handler handler, size_t arena_bytes = Shared
   return server;
 }
 
-std::unique_ptr<ClientStream> Open(SharedStreams& streams, const std::string& address, int window = 4,
-                                   const std::string& method = kMethod) {
+std::unique_ptr<ClientStream> Open(SharedStreams& streams, const std::string& address,
+                                   int window = 4, const std::string& method = kMethod) {
   auto stream = streams.Open(address, method, window);
   EXPECT_TRUE(stream.ok()) << stream.status();
   return stream.ok() ? *std::move(stream) : nullptr;
@@ -130,12 +131,13 @@ TEST(SharedStreamTest, MessagesOfEverySizeAreAnsweredInOrder) {
     SharedStreams streams;
     auto stream = Open(streams, server->address());
     std::vector<std::pair<std::string, Future<Payload>>> sent;
-    for (const size_t size : {size_t{0}, size_t{1}, size_t{4095}, size_t{70'000}, size_t{300'000}, size_t{3} << 20, size_t{0},
-                              size_t{64} << 20, size_t{5}}) {
+    for (const size_t size : {size_t{0}, size_t{1}, size_t{4095}, size_t{70'000}, size_t{300'000},
+                              size_t{3} << 20, size_t{0}, size_t{64} << 20, size_t{5}}) {
       std::string bytes = Bytes(size, static_cast<char>(size));
       sent.emplace_back(bytes, stream->Send(Payload(bytes)));
     }
-    for (const auto& [bytes, reply] : sent) EXPECT_TRUE(Text(reply) == bytes) << bytes.size() << " bytes, arena " << arena_bytes;
+    for (const auto& [bytes, reply] : sent)
+      EXPECT_TRUE(Text(reply) == bytes) << bytes.size() << " bytes, arena " << arena_bytes;
     EXPECT_FALSE(stream->broken());
   }
 }
@@ -197,13 +199,17 @@ TEST(SharedStreamTest, AnErrorEndsTheStreamWithItsCodeTextAndPlace) {
   });
   SharedStreams streams;
   auto stream = Open(streams, server->address());
-  const auto good = stream->Send(Payload(std::string("good"))), bad = stream->Send(Payload(std::string("bad")));
+  const auto good = stream->Send(Payload(std::string("good"))),
+             bad = stream->Send(Payload(std::string("bad")));
   const auto later = stream->Send(Payload(std::string("later")));
   EXPECT_EQ(Text(good), "good");
   for (const auto& reply : {bad, later}) {
     const absl::Status status = reply.Wait(Soon()).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-    EXPECT_EQ(std::string(status.message()).rfind("the cause (" + kMethod + " at " + server->address(), 0), 0u) << status;
+    EXPECT_EQ(std::string(status.message())
+                  .rfind("the cause (" + kMethod + " at " + server->address(), 0),
+              0u)
+        << status;
   }
   EXPECT_TRUE(stream->broken());
 }
@@ -237,7 +243,8 @@ TEST(SharedStreamTest, ClosingAStreamOrAllOfThemCancelsWhatWaits) {
   auto server = StartServer(held.handler());
   auto streams = std::make_unique<SharedStreams>();
   auto first = Open(*streams, server->address()), second = Open(*streams, server->address());
-  const auto a = first->Send(Payload(std::string("a"))), b = second->Send(Payload(std::string("b")));
+  const auto a = first->Send(Payload(std::string("a"))),
+             b = second->Send(Payload(std::string("b")));
   ASSERT_TRUE(held.WaitFor(2));
   first = nullptr;
   EXPECT_TRUE(absl::IsCancelled(a.Wait(Soon()).status()));
@@ -284,8 +291,10 @@ TEST(SharedStreamTest, AHandlerThatKeepsMessagesHoldsAQuarterOfTheArenaAndCopies
   auto server = StartServer(KeepRequests(held), /*arena_bytes=*/size_t{4} << 20);
   SharedStreams streams;
   auto stream = Open(streams, server->address());
-  for (int i = 0; i < 40; ++i) EXPECT_EQ(Text(stream->Send(Payload(Bytes(200'000, static_cast<char>(i))))), "") << i;
-  for (int i = 0; i < 40; ++i) EXPECT_TRUE(held.Request(static_cast<size_t>(i)) == Bytes(200'000, static_cast<char>(i))) << i;
+  for (int i = 0; i < 40; ++i)
+    EXPECT_EQ(Text(stream->Send(Payload(Bytes(200'000, static_cast<char>(i))))), "") << i;
+  for (int i = 0; i < 40; ++i)
+    EXPECT_TRUE(held.Request(static_cast<size_t>(i)) == Bytes(200'000, static_cast<char>(i))) << i;
   held.DropRequests();
   EXPECT_EQ(Text(stream->Send(Payload(Bytes(200'000, 'z')))), "");
 }
@@ -296,22 +305,28 @@ TEST(SharedStreamTest, AHandlerThatKeepsMoreMessagesThanThereAreSlotsHoldsUpNobo
   SharedStreams streams;
   auto stream = Open(streams, server->address());
   std::vector<Future<Payload>> replies;
-  for (int i = 0; i < 400; ++i) replies.push_back(stream->Send(Payload(std::string(65'536, static_cast<char>(i)))));
+  for (int i = 0; i < 400; ++i)
+    replies.push_back(stream->Send(Payload(std::string(65'536, static_cast<char>(i)))));
   for (const auto& reply : replies) ASSERT_EQ(Text(reply), "");
-  for (size_t i = 0; i < 400; ++i) EXPECT_TRUE(held.Request(i) == std::string(65'536, static_cast<char>(i))) << i;
+  for (size_t i = 0; i < 400; ++i)
+    EXPECT_TRUE(held.Request(i) == std::string(65'536, static_cast<char>(i))) << i;
 }
 
 TEST(SharedStreamTest, AClientThatDoesNotReadItsRepliesHoldsUpOnlyItself) {
-  auto server = StartServer([](Payload, Reply reply) { reply(Payload(Bytes(100'000, 'r'))); }, kSmallArena);
+  auto server =
+      StartServer([](Payload, Reply reply) { reply(Payload(Bytes(100'000, 'r'))); }, kSmallArena);
   SharedStreams slow_streams, streams;
   auto slow = Open(slow_streams, server->address(), /*window=*/8);
   absl::Mutex gate;
   gate.Lock();
-  slow->Send(Payload(std::string("1"))).OnReady([&](const absl::StatusOr<Payload>&) { absl::MutexLock lock(&gate); });
+  slow->Send(Payload(std::string("1"))).OnReady([&](const absl::StatusOr<Payload>&) {
+    absl::MutexLock lock(&gate);
+  });
   std::vector<Future<Payload>> waiting;
   for (int i = 0; i < 20; ++i) waiting.push_back(slow->Send(Payload(std::string("n"))));
   auto quick = Open(streams, server->address());
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(Text(quick->Send(Payload(std::string("q")))).size(), 100'000u);
+  for (int i = 0; i < 50; ++i)
+    EXPECT_EQ(Text(quick->Send(Payload(std::string("q")))).size(), 100'000u);
   EXPECT_FALSE(waiting.back().ready());
   gate.Unlock();
   for (const auto& reply : waiting) EXPECT_TRUE(Text(reply) == Bytes(100'000, 'r'));
@@ -328,7 +343,8 @@ TEST(SharedStreamTest, ManyStreamsOfManyThreadsDoNotMix) {
       for (int s = 0; s < 8; ++s) open.push_back(Open(streams, server->address()));
       std::vector<std::pair<std::string, Future<Payload>>> sent;
       for (int i = 0; i < 200; ++i) {
-        std::string bytes = std::to_string(t) + "-" + std::to_string(i) + Bytes(static_cast<size_t>(i) * 97, 'm');
+        std::string bytes =
+            std::to_string(t) + "-" + std::to_string(i) + Bytes(static_cast<size_t>(i) * 97, 'm');
         sent.emplace_back(bytes, open[static_cast<size_t>(i % 8)]->Send(Payload(bytes)));
       }
       for (const auto& [bytes, reply] : sent) right += Text(reply) == bytes;
@@ -367,7 +383,9 @@ TEST(SharedStreamTest, AServerThatNeverWelcomesIsLeftForTheChannel) {
   auto stream = Open(streams, address);
   const absl::Status status = stream->Send(Payload(std::string("x"))).Wait(Soon()).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_NE(status.ToString().find("no shared memory: the server has not answered"), std::string::npos) << status;
+  EXPECT_NE(status.ToString().find("no shared memory: the server has not answered"),
+            std::string::npos)
+      << status;
   EXPECT_TRUE(stream->broken());
   EXPECT_FALSE(streams.Open(address, kMethod).ok()) << "the next stream goes another way";
 }
@@ -401,7 +419,8 @@ TEST(SharedStreamTest, ShutdownLetsMessagesWithTheirHandlersBeAnsweredWithinItsG
   auto server = StartServer(held.handler());
   SharedStreams streams;
   auto stream = Open(streams, server->address());
-  const auto answered = stream->Send(Payload(std::string("a"))), late = stream->Send(Payload(std::string("b")));
+  const auto answered = stream->Send(Payload(std::string("a"))),
+             late = stream->Send(Payload(std::string("b")));
   ASSERT_TRUE(held.WaitFor(2));
   const absl::Time begun = absl::Now();
   std::thread replier([&] {
@@ -427,7 +446,8 @@ TEST(SharedStreamTest, OwnersOfSentBytesEndWhereNoLockIsHeld) {
   const std::string bytes = Bytes(1 << 20, 'o');
   const auto owned = [&bytes](std::function<void()> at_end) {
     Payload payload;
-    payload.Append(bytes.data(), bytes.size(), std::shared_ptr<const void>(bytes.data(), [at_end](const void*) { at_end(); }));
+    payload.Append(bytes.data(), bytes.size(),
+                   std::shared_ptr<const void>(bytes.data(), [at_end](const void*) { at_end(); }));
     return payload;
   };
   std::vector<Future<Payload>> replies(2);
@@ -451,9 +471,12 @@ TEST(SharedStreamTest, EchoesThatNobodyTakesAnyMoreKeepNothing) {
   auto stream = Open(streams, server->address(), /*window=*/16);
   absl::Mutex gate;
   gate.Lock();
-  stream->Send(Payload(std::string("1"))).OnReady([&](const absl::StatusOr<Payload>&) { absl::MutexLock lock(&gate); });
+  stream->Send(Payload(std::string("1"))).OnReady([&](const absl::StatusOr<Payload>&) {
+    absl::MutexLock lock(&gate);
+  });
   for (int i = 0; i < 30; ++i) stream->Send(Payload(Bytes(1 << 20, 'e')));
-  absl::SleepFor(absl::Milliseconds(100));  // until the server has more to say than there is room for
+  absl::SleepFor(
+      absl::Milliseconds(100));  // until the server has more to say than there is room for
   stream = nullptr;
   gate.Unlock();
   EXPECT_TRUE(Eventually([] { return NumMapped() == 0; })) << NumMapped();
@@ -461,12 +484,14 @@ TEST(SharedStreamTest, EchoesThatNobodyTakesAnyMoreKeepNothing) {
 
 TEST(SharedStreamTest, ASecondServerCannotTakeTheNameOfTheFirst) {
   auto server = StartServer(Echo);
-  EXPECT_TRUE(absl::IsUnavailable(LocalSocket::Listen(SharedSocketName(server->address())).status()));
+  EXPECT_TRUE(
+      absl::IsUnavailable(LocalSocket::Listen(SharedSocketName(server->address())).status()));
 }
 
 TEST(SharedStreamTest, NothingAppearsInDevShm) {
   const auto count = [] {
-    return std::distance(std::filesystem::directory_iterator("/dev/shm"), std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator("/dev/shm"),
+                         std::filesystem::directory_iterator());
   };
   const auto before = count();
   auto server = StartServer(Echo);
@@ -491,7 +516,9 @@ class OddClientTest : public testing::Test {
   int Welcome() {
     int fd = -1;
     std::string packet;
-    Eventually([&] { return socket_->Receive(&packet, kMaxPacketBytes, &fd) != LocalSocket::Received::NOTHING; });
+    Eventually([&] {
+      return socket_->Receive(&packet, kMaxPacketBytes, &fd) != LocalSocket::Received::NOTHING;
+    });
     return fd;
   }
   static std::string Hello(const SharedHello& header, const std::string& method) {
@@ -499,7 +526,9 @@ class OddClientTest : public testing::Test {
   }
   bool ServerHungUp() {
     std::string packet;
-    return Eventually([&] { return socket_->Receive(&packet, kMaxPacketBytes) == LocalSocket::Received::CLOSED; });
+    return Eventually([&] {
+      return socket_->Receive(&packet, kMaxPacketBytes) == LocalSocket::Received::CLOSED;
+    });
   }
   void ExpectOthersAreServed() {
     SharedStreams streams;
@@ -519,8 +548,8 @@ class OddClientTest : public testing::Test {
 TEST_F(OddClientTest, HellosThatAreNoneAreRefused) {
   SharedHello other_version;
   other_version.version = 99;
-  for (const std::string& hello :
-       {std::string("x"), Hello({}, ""), Hello({}, "/nope"), Hello(other_version, kMethod), std::string(900, 'h')}) {
+  for (const std::string& hello : {std::string("x"), Hello({}, ""), Hello({}, "/nope"),
+                                   Hello(other_version, kMethod), std::string(900, 'h')}) {
     ASSERT_TRUE(Connect(hello));
     EXPECT_EQ(Welcome(), -1);
     EXPECT_TRUE(ServerHungUp());
@@ -545,7 +574,9 @@ TEST_F(OddClientTest, AStrangerIsRefusedBeforeItsMethodIsReadAndTheJobsOwnIsServ
       ASSERT_TRUE(socket->Send(packet.data(), packet.size()));
       std::string answer;
       int fd = -1;
-      ASSERT_TRUE(Eventually([&] { return socket->Receive(&answer, kMaxPacketBytes, &fd) == LocalSocket::Received::PACKET; }));
+      ASSERT_TRUE(Eventually([&] {
+        return socket->Receive(&answer, kMaxPacketBytes, &fd) == LocalSocket::Received::PACKET;
+      }));
       SharedWelcome welcome;
       ASSERT_GE(answer.size(), sizeof welcome);
       std::memcpy(&welcome, answer.data(), sizeof welcome);
@@ -565,7 +596,10 @@ TEST_F(OddClientTest, AClientThatSaysNothingIsNotWaitedForForEver) {
   Server server;
   server.Handle(kService, "Push", MethodKind::STREAM, Echo);
   ASSERT_TRUE(server.Start("127.0.0.1:0").ok());
-  ASSERT_TRUE(server.ServeSharedMemory({.arena_bytes = kSmallArena, .hello_timeout = absl::Milliseconds(20)}).ok());
+  ASSERT_TRUE(
+      server
+          .ServeSharedMemory({.arena_bytes = kSmallArena, .hello_timeout = absl::Milliseconds(20)})
+          .ok());
   auto socket = LocalSocket::Connect(SharedSocketName(server.address()));
   ASSERT_TRUE(socket.ok()) << socket.status();
   socket_ = *std::move(socket);
@@ -586,7 +620,8 @@ TEST_F(OddClientTest, WildNumbersInTheSegmentEndThatStreamAlone) {
     const auto memory = *SharedMemory::Adopt(fd, num_bytes);
     auto* words = reinterpret_cast<uint64_t*>(memory->data());
     const size_t control_words = (num_bytes - 2 * kSmallArena) / sizeof(uint64_t);
-    for (size_t i = 0; i < control_words; ++i) words[i] = round % 2 == 0 ? random() % 300 : random();
+    for (size_t i = 0; i < control_words; ++i)
+      words[i] = round % 2 == 0 ? random() % 300 : random();
     socket_->Send("r", 1);
     EXPECT_TRUE(ServerHungUp()) << round;
   }
@@ -625,18 +660,21 @@ TEST_F(KilledPeerTest, AServerKilledInTheMiddleEndsItsClientsStreams) {
   const std::string address = "killed-" + std::to_string(getpid());
   const pid_t child = Fork([&] {
     static std::vector<Reply> kept;
-    const auto handler = std::make_shared<const Handler>([](Payload, Reply reply) { kept.push_back(std::move(reply)); });
+    const auto handler = std::make_shared<const Handler>(
+        [](Payload, Reply reply) { kept.push_back(std::move(reply)); });
     static auto server = SharedServer::Start(address, {}, {{kMethod, handler}}, {});
     if (!server.ok()) _exit(1);
   });
   SharedStreams streams;
   absl::StatusOr<std::unique_ptr<ClientStream>> stream = absl::UnknownError("not yet");
-  ASSERT_TRUE(Eventually([&] { return (stream = streams.Open(address, kMethod)).ok(); })) << stream.status();
+  ASSERT_TRUE(Eventually([&] { return (stream = streams.Open(address, kMethod)).ok(); }))
+      << stream.status();
   std::vector<Future<Payload>> replies;
   for (int i = 0; i < 8; ++i) replies.push_back((*stream)->Send(Payload(Bytes(1 << 20, 'x'))));
   absl::SleepFor(absl::Milliseconds(20));
   Kill(child);
-  for (const auto& reply : replies) EXPECT_TRUE(absl::IsUnavailable(reply.Wait(Soon()).status())) << reply.Wait(Soon()).status();
+  for (const auto& reply : replies)
+    EXPECT_TRUE(absl::IsUnavailable(reply.Wait(Soon()).status())) << reply.Wait(Soon()).status();
   EXPECT_FALSE(streams.Open(address, kMethod).ok());
 }
 
@@ -653,7 +691,8 @@ TEST_F(KilledPeerTest, AClientKilledInTheMiddleLeavesNothingAtTheServer) {
   });
   auto server = StartServer(held.handler(), size_t{4} << 20);
   const std::string address = server->address() + "\n";
-  ASSERT_EQ(write(pipe_ends[1], address.data(), address.size()), static_cast<ssize_t>(address.size()));
+  ASSERT_EQ(write(pipe_ends[1], address.data(), address.size()),
+            static_cast<ssize_t>(address.size()));
   ASSERT_TRUE(held.WaitFor(4));
   Kill(child);
   EXPECT_GT(NumMapped(), 0);
@@ -661,7 +700,8 @@ TEST_F(KilledPeerTest, AClientKilledInTheMiddleLeavesNothingAtTheServer) {
   size_t num_answered = 0;
   const auto nothing_is_left = [&] {
     // Messages that the child had posted may still come.
-    for (; num_answered < held.count(); ++num_answered) held.Take(num_answered)(Payload(std::string("late")));
+    for (; num_answered < held.count(); ++num_answered)
+      held.Take(num_answered)(Payload(std::string("late")));
     held.DropRequests();
     return NumMapped() == 0;
   };

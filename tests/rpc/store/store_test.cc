@@ -1,7 +1,6 @@
 #include "rpc/store/store.h"
 
 #include <gtest/gtest.h>
-
 #include <limits>
 #include <string>
 #include <thread>
@@ -39,7 +38,8 @@ TEST(MemoryStoreTest, GetOfAnAbsentKeyEndsAtTheDeadlineAndNamesIt) {
 TEST(MemoryStoreTest, CounterOfManyThreadsIsTheirSum) {
   MemoryStore store;
   std::vector<std::thread> threads;
-  for (int i = 1; i <= 7; ++i) threads.emplace_back([&store, i] { ASSERT_TRUE(store.Add("sum", i).ok()); });
+  for (int i = 1; i <= 7; ++i)
+    threads.emplace_back([&store, i] { ASSERT_TRUE(store.Add("sum", i).ok()); });
   EXPECT_TRUE(store.Wait("sum", 28, Soon()).ok());
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(*store.Add("sum", 0), 28);
@@ -59,7 +59,8 @@ TEST(StoreContentsTest, ValuesAndKeysAboveTheirLimitAreRefused) {
 TEST(StoreContentsTest, TakesNoMoreKeysAndBytesThanItMay) {
   StoreContents keys;
   for (size_t i = 0; i < kMaxStoreKeys; ++i) {
-    ASSERT_TRUE(i % 2 == 0 ? keys.Set(std::to_string(i), "").ok() : keys.Add(std::to_string(i), 1).ok());
+    ASSERT_TRUE(i % 2 == 0 ? keys.Set(std::to_string(i), "").ok()
+                           : keys.Add(std::to_string(i), 1).ok());
   }
   EXPECT_TRUE(absl::IsResourceExhausted(keys.Set("one more", "")));
   EXPECT_TRUE(absl::IsResourceExhausted(keys.Add("one more", 1).status()));
@@ -69,11 +70,13 @@ TEST(StoreContentsTest, TakesNoMoreKeysAndBytesThanItMay) {
   StoreContents bytes;
   const std::string value(kMaxStoreValueBytes, 'v');
   size_t held = 0;
-  for (; bytes.Set(absl::StrCat(held), value).ok(); ++held) ASSERT_LE(held * value.size(), kMaxStoreBytes);
+  for (; bytes.Set(absl::StrCat(held), value).ok(); ++held)
+    ASSERT_LE(held * value.size(), kMaxStoreBytes);
   EXPECT_GE((held + 1) * value.size() + 4 * held, kMaxStoreBytes);
   EXPECT_TRUE(absl::IsResourceExhausted(bytes.Set("one more", value)));
   ASSERT_TRUE(bytes.Set("0", "").ok());
-  EXPECT_TRUE(bytes.Set("one more", std::string(value.size() - 8, 'v')).ok()) << "a shorter value makes room";
+  EXPECT_TRUE(bytes.Set("one more", std::string(value.size() - 8, 'v')).ok())
+      << "a shorter value makes room";
 }
 
 TEST(StoreContentsTest, ACounterDoesNotWrap) {

@@ -1,8 +1,7 @@
 // Operations and layers that compute differently on a CUDA device than on the CPU.
 // Runs on a GPU (label gpu), and everywhere on the emulated device.
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -25,7 +24,11 @@ class CudaOpsTest : public ::testing::Test {
   }
 
   Context::Options Options(Stream& stream, DType compute) {
-    return {.stream = &stream, .seed = 17, .step = 3, .compute = compute, .deadline = absl::Now() + absl::Seconds(20)};
+    return {.stream = &stream,
+            .seed = 17,
+            .step = 3,
+            .compute = compute,
+            .deadline = absl::Now() + absl::Seconds(20)};
   }
 
   ThreadPool pool_{1};
@@ -37,13 +40,16 @@ TEST_F(CudaOpsTest, LinearAddsABiasOfItsResultsTypeWhichVectorsHaveOnADeviceOnly
   ParameterSet here(1, DType::F32, &cpu_), there(1, DType::F32, device_.get());
   for (ParameterSet* parameters : {&here, &there}) {
     Stream& stream = parameters == &here ? cpu_ : *device_;
-    const Variable weight = parameters->Normal("w", Shape{40, 24}, 1), bias = parameters->Constant("b", Shape{24}, 1.0 + 0x1p-9);
+    const Variable weight = parameters->Normal("w", Shape{40, 24}, 1),
+                   bias = parameters->Constant("b", Shape{24}, 1.0 + 0x1p-9);
     parameters->MakeShadows(stream);
     ASSERT_EQ(bias.leaf().shadow().defined(), stream.on_cuda());
     Context context(Options(stream, DType::BF16));
-    const Variable zeros = Variable::Constant(Tensor::Zeros(Shape{3, 40}, DType::F32).To(stream.device(), stream));
+    const Variable zeros =
+        Variable::Constant(Tensor::Zeros(Shape{3, 40}, DType::F32).To(stream.device(), stream));
     const Tensor first = ops::Linear(context, zeros, weight, bias).value().ToHost(stream);
-    parameters->Assign(bias.value(), Tensor::Zeros(Shape{24}, DType::F32));  // and no shadow follows
+    parameters->Assign(bias.value(),
+                       Tensor::Zeros(Shape{24}, DType::F32));  // and no shadow follows
     const Tensor second = ops::Linear(context, zeros, weight, bias).value().ToHost(stream);
     ASSERT_EQ(first.dtype(), DType::BF16);
     for (int64_t i = 0; i < first.num_elements(); ++i) {
@@ -65,19 +71,30 @@ class CudaBlocksTest : public CudaOpsTest {
   Result Run(Stream& stream, DType compute, float dropout) {
     ParameterSet parameters(3, DType::F32, &stream);
     const nn::LinearOptions linear{.stddev = 0.3};
-    const nn::BlockOptions options{.dim = 24, .heads = 2, .ffn_dim = 40, .activation = kernels::Activation::GELU_TANH,
-                                   .dropout = dropout, .norm_epsilon = 1e-5, .qkv = linear, .up = linear, .residual = linear};
+    const nn::BlockOptions options{.dim = 24,
+                                   .heads = 2,
+                                   .ffn_dim = 40,
+                                   .activation = kernels::Activation::GELU_TANH,
+                                   .dropout = dropout,
+                                   .norm_epsilon = 1e-5,
+                                   .qkv = linear,
+                                   .up = linear,
+                                   .residual = linear};
     const Block first(parameters, "first", options), second(parameters, "second", options);
     const nn::LayerNorm norm(parameters, "norm", 24, 1e-5);
     if (compute == DType::BF16) parameters.MakeShadows(stream);
-    const nn::PackedRows here{Tensor::FromVector<int64_t>({0, 3, 7}), Tensor::FromVector<int64_t>({0, 1, 2, 0, 1, 2, 3}),
+    const nn::PackedRows here{Tensor::FromVector<int64_t>({0, 3, 7}),
+                              Tensor::FromVector<int64_t>({0, 1, 2, 0, 1, 2, 3}),
                               Tensor::FromVector<int64_t>({8, 9, 10, 4, 5, 6, 7}), 4};
     const nn::PackedRows rows = here.To(stream.device(), stream);
     Context context(Options(stream, compute));
-    const Variable x = Variable::Leaf(RandomTensor({7, 24}, 5, DType::F32).To(stream.device(), stream), "x");
+    const Variable x =
+        Variable::Leaf(RandomTensor({7, 24}, 5, DType::F32).To(stream.device(), stream), "x");
     Variable y;
     if constexpr (std::is_same_v<Block, nn::PreNormBlock>) {
-      y = norm.Forward(context, second.Forward(context, first.Forward(context, ops::Residual{x}, rows), rows)).output;
+      y = norm.Forward(context, second.Forward(
+                                    context, first.Forward(context, ops::Residual{x}, rows), rows))
+              .output;
     } else {
       y = second.Forward(context, first.Forward(context, norm.Forward(context, x), rows), rows);
     }
@@ -85,7 +102,8 @@ class CudaBlocksTest : public CudaOpsTest {
     EXPECT_TRUE(context.status().ok()) << context.status();
     EXPECT_TRUE(stream.Wait().ok()) << stream.status();
     Result result{y.value().ToHost(stream), x.leaf().gradient().ToHost(stream), {}};
-    for (const auto& parameter : parameters.all()) result.gradients.push_back(parameter->variable.leaf().gradient().ToHost(stream));
+    for (const auto& parameter : parameters.all())
+      result.gradients.push_back(parameter->variable.leaf().gradient().ToHost(stream));
     return result;
   }
 
@@ -102,14 +120,17 @@ class CudaBlocksTest : public CudaOpsTest {
 
   template <class Block>
   void ExpectLikeCpu() {
-    for (const auto& [compute, tolerance] : {std::pair(DType::F32, 1e-4), std::pair(DType::BF16, 0.05)}) {
+    for (const auto& [compute, tolerance] :
+         {std::pair(DType::F32, 1e-4), std::pair(DType::BF16, 0.05)}) {
       for (const float dropout : {0.0f, 0.3f}) {
         SCOPED_TRACE(::testing::Message() << NameOf(compute) << ", dropout " << dropout);
-        const Result cpu = Run<Block>(cpu_, compute, dropout), cuda = Run<Block>(*device_, compute, dropout);
+        const Result cpu = Run<Block>(cpu_, compute, dropout),
+                     cuda = Run<Block>(*device_, compute, dropout);
         EXPECT_LT(Difference(cuda.output, cpu.output), tolerance);
         EXPECT_LT(Difference(cuda.grad_x, cpu.grad_x), tolerance);
         ASSERT_EQ(cuda.gradients.size(), cpu.gradients.size());
-        for (size_t i = 0; i < cpu.gradients.size(); ++i) EXPECT_LT(Difference(cuda.gradients[i], cpu.gradients[i]), tolerance) << i;
+        for (size_t i = 0; i < cpu.gradients.size(); ++i)
+          EXPECT_LT(Difference(cuda.gradients[i], cpu.gradients[i]), tolerance) << i;
       }
     }
   }

@@ -1,8 +1,7 @@
 #include "trainer/autograd/engine.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+#include <gtest/gtest.h>
 #include <set>
 #include <thread>
 
@@ -60,11 +59,13 @@ TEST(EngineTest, HookRunsAsSoonAsTheGradientIsComplete) {
   for (const Variable* leaf : {&first, &second}) {
     leaf->leaf().set_hook([&order, leaf](Context&) { order.push_back(leaf->node()->name()); });
   }
-  Variable x = ops::Add(context, ops::Scale(context, first, 1), Variable::Constant(Tensor::Zeros(Shape{1}, DType::F64)));
+  Variable x = ops::Add(context, ops::Scale(context, first, 1),
+                        Variable::Constant(Tensor::Zeros(Shape{1}, DType::F64)));
   x = ops::Add(context, x, second);
-  auto observed = Record(context, "observer", x.value(), {.inputs = {x}, .backward_input = [](Context&, const Tensor& g) {
-                           return std::vector<Tensor>{g};
-                         }});
+  auto observed = Record(context, "observer", x.value(),
+                         {.inputs = {x}, .backward_input = [](Context&, const Tensor& g) {
+                            return std::vector<Tensor>{g};
+                          }});
   Backward(context, observed);
   EXPECT_EQ(order, (std::vector<std::string>{"second", "first"}));
 }
@@ -72,7 +73,8 @@ TEST(EngineTest, HookRunsAsSoonAsTheGradientIsComplete) {
 // A node whose gradient arrives later from another thread, as from a network.
 class RemoteNode : public Node {
  public:
-  RemoteNode(uint64_t sequence, std::shared_ptr<Node> input, absl::Duration delay, bool answer = true)
+  RemoteNode(uint64_t sequence, std::shared_ptr<Node> input, absl::Duration delay,
+             bool answer = true)
       : Node("remote", sequence, {std::move(input)}, {}), delay_(delay), answer_(answer) {}
   ~RemoteNode() override {
     if (thread_.joinable()) thread_.join();
@@ -99,7 +101,8 @@ TEST(EngineTest, NodesMayCompleteLaterInAnyOrderWithTheSameBits) {
     std::vector<BackwardRoot> roots;
     for (int i = 0; i < 3; ++i) {
       const int late = order == 0 ? i : 2 - i;
-      auto node = std::make_shared<RemoteNode>(context.NextNode(), x.node(), absl::Milliseconds(5 * late));
+      auto node =
+          std::make_shared<RemoteNode>(context.NextNode(), x.node(), absl::Milliseconds(5 * late));
       roots.push_back({Variable(x.value(), node), RandomTensor(Shape{5}, 10 + i, DType::F32)});
     }
     Backward(context, roots);
@@ -115,7 +118,8 @@ TEST(EngineTest, AGradientThatNeverArrivesIsANamedErrorAtTheDeadline) {
   options.deadline = absl::Now() + absl::Milliseconds(60);
   Context context(options);
   const Variable x = LeafOf({1});
-  auto node = std::make_shared<RemoteNode>(context.NextNode(), x.node(), absl::ZeroDuration(), /*answer=*/false);
+  auto node = std::make_shared<RemoteNode>(context.NextNode(), x.node(), absl::ZeroDuration(),
+                                           /*answer=*/false);
   Backward(context, Variable(x.value(), node));
   EXPECT_EQ(context.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(context.status().message().find("remote"), std::string::npos);
@@ -182,13 +186,15 @@ TEST(EngineTest, PlacedGradientsLandInTheirStorage) {
 // A use of `leaf` whose gradient is `value`, formed in the memory that the leaf offers. `memory`
 // records which.
 Variable Use(Context& context, const Variable& leaf, double value, std::vector<void*>& memory) {
-  return Record(context, "use", Tensor::Zeros(Shape{1}, DType::F64),
-                {.inputs = {leaf}, .backward_input = [node = leaf.node().get(), value, &memory](Context& c, const Tensor&) {
-                   Tensor gradient = node->GradientMemory(c, Shape{1}, DType::F64);
-                   gradient.Set(0, value);
-                   memory.push_back(gradient.raw());
-                   return std::vector<Tensor>{gradient};
-                 }});
+  return Record(
+      context, "use", Tensor::Zeros(Shape{1}, DType::F64),
+      {.inputs = {leaf},
+       .backward_input = [node = leaf.node().get(), value, &memory](Context& c, const Tensor&) {
+         Tensor gradient = node->GradientMemory(c, Shape{1}, DType::F64);
+         gradient.Set(0, value);
+         memory.push_back(gradient.raw());
+         return std::vector<Tensor>{gradient};
+       }});
 }
 
 // A step's rows take megabytes, so an unshared gradient must not be copied.
@@ -203,7 +209,8 @@ TEST(EngineTest, ALeafKeepsAGradientThatNobodyElseHoldsAndCopiesOthers) {
     formed = gradients[0].raw();
     return gradients;
   };
-  Backward(context, Record(context, "producer", Tensor::FromVector<double>({0}), {.inputs = {sole, shared}, .backward_input = backward}));
+  Backward(context, Record(context, "producer", Tensor::FromVector<double>({0}),
+                           {.inputs = {sole, shared}, .backward_input = backward}));
   EXPECT_EQ(sole.leaf().gradient().raw(), formed);
   EXPECT_EQ(sole.leaf().gradient().At(0), 4);
   EXPECT_NE(shared.leaf().gradient().raw(), held.raw());
@@ -225,7 +232,8 @@ TEST(EngineTest, OneProducerFormsItsGradientInTheLeafsStorage) {
         for (int i = 1; i < uses; ++i) sum = ops::Add(context, sum, Use(context, x, i + 1, memory));
         Backward(context, sum);
         EXPECT_EQ(std::count(memory.begin(), memory.end(), storage.raw()), pass == 0 ? 1 : 0);
-        EXPECT_EQ(storage.At(0), (pass + 1) * uses * (uses + 1) / 2) << uses << " uses, pass " << pass;
+        EXPECT_EQ(storage.At(0), (pass + 1) * uses * (uses + 1) / 2)
+            << uses << " uses, pass " << pass;
       }
     }
   }

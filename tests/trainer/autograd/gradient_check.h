@@ -1,10 +1,9 @@
 // Compares the engine's gradients with central differences in f64, for every element of every leaf.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <functional>
+#include <gtest/gtest.h>
 #include <vector>
 
 #include "kernels/base/random.h"
@@ -17,7 +16,10 @@ class StepFixture {
  public:
   explicit StepFixture(int threads = 1) : pool_(threads), stream_(&pool_) {}
   Context::Options Options(uint64_t step = 1, bool training = true) {
-    return {.stream = &stream_, .seed = 17, .step = step, .training = training,
+    return {.stream = &stream_,
+            .seed = 17,
+            .step = step,
+            .training = training,
             .deadline = absl::Now() + absl::Seconds(20)};
   }
   Stream& stream() { return stream_; }
@@ -47,14 +49,15 @@ inline double WeightedSum(const Tensor& output) {
 using Function = std::function<Variable(Context&)>;
 
 // REQUIRES: `function` reads the leaves' values anew at each call; leaves are f64.
-inline void CheckGradients(const Function& function, const std::vector<Variable>& leaves, double tolerance = 1e-6,
-                           double step = 1e-5) {
+inline void CheckGradients(const Function& function, const std::vector<Variable>& leaves,
+                           double tolerance = 1e-6, double step = 1e-5) {
   StepFixture fixture;
   Context context(fixture.Options());
   for (const Variable& leaf : leaves) leaf.leaf().ClearGradient();
   const Variable output = function(context);
   Tensor seed = Tensor::Empty(output.shape(), DType::F64);
-  for (int64_t i = 0; i < seed.num_elements(); ++i) seed.Set(i, RandomNormal({5, 6}, 0, static_cast<uint64_t>(i)));
+  for (int64_t i = 0; i < seed.num_elements(); ++i)
+    seed.Set(i, RandomNormal({5, 6}, 0, static_cast<uint64_t>(i)));
   Backward(context, {{output, seed}});
   ASSERT_TRUE(context.status().ok()) << context.status();
   for (const Variable& leaf : leaves) {

@@ -1,8 +1,7 @@
 #include "trainer/autograd/ops/ops.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 
 #include "kernels/cast.h"
 #include "tests/trainer/autograd/gradient_check.h"
@@ -28,8 +27,10 @@ TEST(OpsGradientTest, Linear) {
 TEST(OpsGradientTest, LinearActivate) {
   const Variable x = Leaf({2, 3, 4}, 1, "x"), w = Leaf({4, 2}, 2, "w"), b = Leaf({2}, 3, "b");
   for (const auto activation : {kernels::Activation::GELU_TANH, kernels::Activation::SILU}) {
-    CheckGradients([&](Context& c) { return ops::LinearActivate(c, x, w, b, activation); }, {x, w, b});
-    CheckGradients([&](Context& c) { return ops::LinearActivate(c, x, w, Variable(), activation); }, {x, w});
+    CheckGradients([&](Context& c) { return ops::LinearActivate(c, x, w, b, activation); },
+                   {x, w, b});
+    CheckGradients([&](Context& c) { return ops::LinearActivate(c, x, w, Variable(), activation); },
+                   {x, w});
   }
 }
 
@@ -48,13 +49,14 @@ TEST(OpsGradientTest, AddScaleReshapeConcat) {
   CheckGradients([&](Context& c) { return ops::Add(c, a, ops::Scale(c, b, -2.5)); }, {a, b});
   CheckGradients([&](Context& c) { return ops::ConcatColumns(c, d, a); }, {a, d});
   CheckGradients([&](Context& c) { return ops::Reshape(c, a, Shape{2, 3}); }, {a});
-  const Tensor rows = Tensor::FromVector<int64_t>({1, 2, 3}), columns = Tensor::FromVector<int64_t>({3, 1});
+  const Tensor rows = Tensor::FromVector<int64_t>({1, 2, 3}),
+               columns = Tensor::FromVector<int64_t>({3, 1});
   CheckGradients([&](Context& c) { return ops::AddWhereEqual(c, a, rows, columns, -2); }, {a});
 }
 
 TEST(OpsGradientTest, Activations) {
-  for (auto activation : {kernels::Activation::GELU, kernels::Activation::GELU_TANH, kernels::Activation::RELU,
-                          kernels::Activation::SILU}) {
+  for (auto activation : {kernels::Activation::GELU, kernels::Activation::GELU_TANH,
+                          kernels::Activation::RELU, kernels::Activation::SILU}) {
     const Variable x = Leaf({3, 5}, 4);
     CheckGradients([&](Context& c) { return ops::Activate(c, x, activation); }, {x});
   }
@@ -82,22 +84,30 @@ TEST(OpsGradientTest, GatherRowsSumsRepeatedIndices) {
 }
 
 TEST(OpsGradientTest, Norms) {
-  const Variable x = Leaf({4, 6}, 1, "x"), gamma = Leaf({6}, 2, "gamma"), beta = Leaf({6}, 3, "beta");
-  CheckGradients([&](Context& c) { return ops::LayerNorm(c, x, gamma, beta, 1e-5); }, {x, gamma, beta});
-  CheckGradients([&](Context& c) { return ops::LayerNorm(c, x, gamma, Variable(), 1e-5); }, {x, gamma});
-  CheckGradients([&](Context& c) { return ops::LayerNorm(c, x, Variable(), Variable(), 1e-5); }, {x});
+  const Variable x = Leaf({4, 6}, 1, "x"), gamma = Leaf({6}, 2, "gamma"),
+                 beta = Leaf({6}, 3, "beta");
+  CheckGradients([&](Context& c) { return ops::LayerNorm(c, x, gamma, beta, 1e-5); },
+                 {x, gamma, beta});
+  CheckGradients([&](Context& c) { return ops::LayerNorm(c, x, gamma, Variable(), 1e-5); },
+                 {x, gamma});
+  CheckGradients([&](Context& c) { return ops::LayerNorm(c, x, Variable(), Variable(), 1e-5); },
+                 {x});
   CheckGradients([&](Context& c) { return ops::RmsNorm(c, x, gamma, 1e-5); }, {x, gamma});
   CheckGradients([&](Context& c) { return ops::RmsNorm(c, x, Variable(), 1e-5); }, {x});
 }
 
 TEST(OpsGradientTest, NormsOfResiduals) {
-  const Variable x = Leaf({4, 6}, 1, "x"), y = Leaf({4, 6}, 2, "y"), gamma = Leaf({6}, 3, "gamma"), beta = Leaf({6}, 4, "beta");
+  const Variable x = Leaf({4, 6}, 1, "x"), y = Leaf({4, 6}, 2, "y"), gamma = Leaf({6}, 3, "gamma"),
+                 beta = Leaf({6}, 4, "beta");
   const Tensor rows = Tensor::FromVector<int64_t>({0, 1, 7, 40});
   for (const float dropout : {0.0f, 0.4f}) {
     const ops::Residual both{x, y, dropout, 11, rows};
-    CheckGradients([&](Context& c) { return ops::LayerNorm(c, both, gamma, beta, 1e-5).output; }, {x, y, gamma, beta});
-    CheckGradients([&](Context& c) { return ops::RmsNorm(c, both, gamma, 1e-5).output; }, {x, y, gamma});
-    CheckGradients([&](Context& c) { return ops::LayerNorm(c, both, gamma, beta, 1e-5).sum; }, {x, y});
+    CheckGradients([&](Context& c) { return ops::LayerNorm(c, both, gamma, beta, 1e-5).output; },
+                   {x, y, gamma, beta});
+    CheckGradients([&](Context& c) { return ops::RmsNorm(c, both, gamma, 1e-5).output; },
+                   {x, y, gamma});
+    CheckGradients([&](Context& c) { return ops::LayerNorm(c, both, gamma, beta, 1e-5).sum; },
+                   {x, y});
     CheckGradients(
         [&](Context& c) {
           const auto [sum, output] = ops::RmsNorm(c, both, gamma, 1e-5);
@@ -125,9 +135,14 @@ TEST(OpsGradientTest, SelfAttentionOverUnevenSequences) {
   for (const bool causal : {true, false}) {
     for (const float dropout : {0.0f, 0.3f}) {
       const Variable qkv = Leaf({9, 3 * 4}, 8, "qkv");
-      const ops::AttentionOptions options{
-          .heads = 2, .max_length = 5, .causal = causal, .scale = 0.7, .dropout = dropout, .operation = 3};
-      CheckGradients([&](Context& c) { return ops::SelfAttention(c, qkv, offsets, rows, options); }, {qkv});
+      const ops::AttentionOptions options{.heads = 2,
+                                          .max_length = 5,
+                                          .causal = causal,
+                                          .scale = 0.7,
+                                          .dropout = dropout,
+                                          .operation = 3};
+      CheckGradients([&](Context& c) { return ops::SelfAttention(c, qkv, offsets, rows, options); },
+                     {qkv});
     }
   }
 }
@@ -137,9 +152,11 @@ TEST(OpsGradientTest, Losses) {
   const Tensor target = Tensor::FromVector<int64_t>({0, 3, 1, 1, 2});
   CheckGradients([&](Context& c) { return ops::CrossEntropySum(c, logits, target); }, {logits});
   const Variable others = Leaf({7}, 11, "others");
-  CheckGradients([&](Context& c) { return ops::BinaryCrossEntropySum(c, scores, others); }, {scores, others});
+  CheckGradients([&](Context& c) { return ops::BinaryCrossEntropySum(c, scores, others); },
+                 {scores, others});
   const Tensor label = Tensor::FromVector<double>({0, 1, 1, 0, 0.25, 1, 0});
-  CheckGradients([&](Context& c) { return ops::BinaryCrossEntropySum(c, others, label); }, {others});
+  CheckGradients([&](Context& c) { return ops::BinaryCrossEntropySum(c, others, label); },
+                 {others});
 }
 
 TEST(OpsGradientTest, LinearCrossEntropySum) {
@@ -147,11 +164,14 @@ TEST(OpsGradientTest, LinearCrossEntropySum) {
   const Variable hidden = Leaf({5, 3}, 11, "hidden"), bias = Leaf({4}, 12, "bias");
   for (const bool table : {false, true}) {
     const Variable w = Leaf(table ? Shape{4, 3} : Shape{3, 4}, 13, "w");
-    CheckGradients([&](Context& c) { return ops::LinearCrossEntropySum(c, hidden, w, table, bias, target); }, {hidden, w, bias});
+    CheckGradients(
+        [&](Context& c) { return ops::LinearCrossEntropySum(c, hidden, w, table, bias, target); },
+        {hidden, w, bias});
     // A factor behind the sum scales gradients that were formed in the forward pass.
     CheckGradients(
         [&](Context& c) {
-          return ops::Scale(c, ops::LinearCrossEntropySum(c, hidden, w, table, Variable(), target), -2.5);
+          return ops::Scale(c, ops::LinearCrossEntropySum(c, hidden, w, table, Variable(), target),
+                            -2.5);
         },
         {hidden, w});
   }
@@ -163,7 +183,8 @@ struct LossGradients {
   std::vector<Tensor> gradients;
 };
 
-LossGradients GradientsOf(const std::function<Variable(Context&)>& function, const std::vector<Variable>& leaves) {
+LossGradients GradientsOf(const std::function<Variable(Context&)>& function,
+                          const std::vector<Variable>& leaves) {
   StepFixture fixture;
   Context context(fixture.Options());
   for (const Variable& leaf : leaves) leaf.leaf().ClearGradient();
@@ -177,16 +198,25 @@ LossGradients GradientsOf(const std::function<Variable(Context&)>& function, con
 TEST(LinearCrossEntropyOpTest, EqualsTheLossOfTheLogits) {
   Tensor target = Tensor::Empty(Shape{70}, DType::I64);
   for (int64_t i = 0; i < 70; ++i) target.data<int64_t>()[i] = i * 7 % 33;
-  const auto leaf = [](Shape shape, uint64_t seed) { return Variable::Leaf(RandomTensor(shape, seed, DType::F32), "x"); };
+  const auto leaf = [](Shape shape, uint64_t seed) {
+    return Variable::Leaf(RandomTensor(shape, seed, DType::F32), "x");
+  };
   const Variable hidden = leaf({70, 16}, 1), weight = leaf({16, 33}, 2), bias = leaf({33}, 3);
   const LossGradients wanted = GradientsOf(
-      [&](Context& c) { return ops::CrossEntropySum(c, ops::Linear(c, hidden, weight, bias), target); }, {hidden, weight, bias});
+      [&](Context& c) {
+        return ops::CrossEntropySum(c, ops::Linear(c, hidden, weight, bias), target);
+      },
+      {hidden, weight, bias});
   const LossGradients found = GradientsOf(
-      [&](Context& c) { return ops::LinearCrossEntropySum(c, hidden, weight, false, bias, target); }, {hidden, weight, bias});
+      [&](Context& c) {
+        return ops::LinearCrossEntropySum(c, hidden, weight, false, bias, target);
+      },
+      {hidden, weight, bias});
   EXPECT_NEAR(found.loss, wanted.loss, 1e-6 * wanted.loss);
   for (size_t i = 0; i < found.gradients.size(); ++i) {
     for (int64_t j = 0; j < found.gradients[i].num_elements(); ++j) {
-      ASSERT_NEAR(found.gradients[i].At(j), wanted.gradients[i].At(j), 2e-5) << "leaf " << i << " element " << j;
+      ASSERT_NEAR(found.gradients[i].At(j), wanted.gradients[i].At(j), 2e-5)
+          << "leaf " << i << " element " << j;
     }
   }
 }
@@ -194,7 +224,9 @@ TEST(LinearCrossEntropyOpTest, EqualsTheLossOfTheLogits) {
 // The rounding error of one number in bf16, and of a sum of `terms` products of two rounded numbers
 // of about 1.
 double Rounding(double x) { return std::abs(x) * 0x1p-8; }
-double Rounding(double x, int64_t terms) { return Rounding(x) + 8 * 0x1p-8 * std::sqrt(static_cast<double>(terms)); }
+double Rounding(double x, int64_t terms) {
+  return Rounding(x) + 8 * 0x1p-8 * std::sqrt(static_cast<double>(terms));
+}
 
 TEST(Bf16OpTest, LinearTakesShadowsAndKeepsGradientsOfParametersInF32) {
   StepFixture fixture;
@@ -215,7 +247,8 @@ TEST(Bf16OpTest, LinearTakesShadowsAndKeepsGradientsOfParametersInF32) {
   for (int64_t r = 0; r < 50; ++r) {
     for (int64_t o = 0; o < 24; ++o) {
       double sum = 0;
-      for (int64_t i = 0; i < 40; ++i) sum += x.value().At(r * 40 + i) * weight.value().At(i * 24 + o);
+      for (int64_t i = 0; i < 40; ++i)
+        sum += x.value().At(r * 40 + i) * weight.value().At(i * 24 + o);
       ASSERT_NEAR(ToFloat(y.value().data<BFloat16>()[r * 24 + o]), sum, Rounding(sum, 40));
     }
     for (int64_t i = 0; i < 40; ++i) {
@@ -272,8 +305,8 @@ TEST(ResidualOpTest, HasTheBitsOfItsOperations) {
         }
         Backward(c, {{normed.output, RandomTensor({3, 20}, 4, compute)},
                      {ops::Scale(c, normed.sum, 0.3), RandomTensor({3, 20}, 5, DType::F32)}});
-        results[fused] = {normed.sum.value(), normed.output.value(), x.leaf().gradient(), y.leaf().gradient(),
-                          gamma.leaf().gradient()};
+        results[fused] = {normed.sum.value(), normed.output.value(), x.leaf().gradient(),
+                          y.leaf().gradient(), gamma.leaf().gradient()};
       }
       for (size_t i = 0; i < results[0].size(); ++i) {
         ASSERT_EQ(results[1][i].dtype(), results[0][i].dtype()) << i;
@@ -289,7 +322,8 @@ TEST(ResidualOpTest, AGradientThatTwoTermsShareIsNotAddedToInPlace) {
   for (const bool placed : {false, true}) {
     StepFixture fixture;
     Context c(fixture.Options());
-    const Variable x = Variable::Leaf(RandomTensor({3, 4}, 1), "x"), z = Variable::Leaf(RandomTensor({3, 4}, 2), "z");
+    const Variable x = Variable::Leaf(RandomTensor({3, 4}, 1), "x"),
+                   z = Variable::Leaf(RandomTensor({3, 4}, 2), "z");
     if (placed) x.leaf().PlaceGradient(Tensor::Empty(Shape{3, 4}, DType::F64));
     const Variable y = ops::Scale(c, z, 1);
     const Variable output = ops::RmsNorm(c, ops::Residual{x, y}, Variable(), 1e-5).output;
@@ -303,7 +337,8 @@ TEST(MixedTypesTest, EachBranchOfASumGetsItsOwnTypeOfGradient) {
   StepFixture fixture;
   Context context(fixture.Options());
   const Variable residual = Variable::Leaf(RandomTensor(Shape{3, 5}, 1, DType::F32), "residual");
-  const Variable activation = Variable::Leaf(RandomTensor(Shape{3, 5}, 2, DType::BF16), "activation");
+  const Variable activation =
+      Variable::Leaf(RandomTensor(Shape{3, 5}, 2, DType::BF16), "activation");
   const Variable sum = ops::Add(context, activation, residual);
   ASSERT_EQ(sum.dtype(), DType::F32);
   const Tensor gradient = RandomTensor(Shape{3, 5}, 3, DType::F32);
@@ -311,9 +346,11 @@ TEST(MixedTypesTest, EachBranchOfASumGetsItsOwnTypeOfGradient) {
   ASSERT_EQ(residual.leaf().gradient().dtype(), DType::F32);
   ASSERT_EQ(activation.leaf().gradient().dtype(), DType::BF16);
   for (int i = 0; i < 15; ++i) {
-    EXPECT_EQ(sum.value().At(i), static_cast<float>(residual.value().At(i)) + static_cast<float>(activation.value().At(i)));
+    EXPECT_EQ(sum.value().At(i), static_cast<float>(residual.value().At(i)) +
+                                     static_cast<float>(activation.value().At(i)));
     EXPECT_EQ(residual.leaf().gradient().At(i), gradient.At(i));
-    EXPECT_EQ(activation.leaf().gradient().At(i), ToFloat(ToBFloat16(static_cast<float>(gradient.At(i)))));
+    EXPECT_EQ(activation.leaf().gradient().At(i),
+              ToFloat(ToBFloat16(static_cast<float>(gradient.At(i)))));
   }
 }
 
@@ -343,7 +380,8 @@ TEST(MixedTypesTest, DropoutOfBf16KeepsTheSameElementsInBothDirections) {
   const Variable x = Variable::Leaf(RandomTensor(Shape{4, 70}, 1, DType::BF16), "x");
   const Variable y = ops::Dropout(context, x, Tensor::FromVector<int64_t>({3, 4, 9, 11}), 0.5f, 7);
   ASSERT_EQ(y.dtype(), DType::BF16);
-  Backward(context, {{y, x.value()}});  // the gradient of each element is its value: so is what comes back
+  Backward(context,
+           {{y, x.value()}});  // the gradient of each element is its value: so is what comes back
   int kept = 0;
   for (int i = 0; i < 280; ++i) {
     EXPECT_EQ(x.leaf().gradient().At(i), y.value().At(i));
@@ -360,7 +398,8 @@ struct AttentionRun {
   explicit AttentionRun(DType compute) {
     StepFixture fixture;
     ParameterSet parameters(1, DType::F32);
-    const Variable weight = parameters.Normal("w", Shape{8, 24}, 0.5), gamma = parameters.Normal("gamma", Shape{8}, 1);
+    const Variable weight = parameters.Normal("w", Shape{8, 24}, 0.5),
+                   gamma = parameters.Normal("gamma", Shape{8}, 1);
     const Variable x = Variable::Leaf(RandomTensor({9, 8}, 1, DType::F32), "x");
     Context::Options options = fixture.Options();
     options.compute = compute;
@@ -368,9 +407,10 @@ struct AttentionRun {
     const Variable normal = ops::LayerNorm(context, x, gamma, Variable(), 1e-5);
     EXPECT_EQ(normal.dtype(), compute);
     const Variable qkv = ops::Linear(context, normal, weight, Variable());
-    const Variable mixed = ops::SelfAttention(context, qkv, Tensor::FromVector<int64_t>({0, 4, 9}),
-                                              Tensor::FromVector<int64_t>({0, 1, 2, 3, 5, 6, 7, 8, 9}),
-                                              {.heads = 2, .max_length = 5, .scale = 0.5, .operation = 3});
+    const Variable mixed =
+        ops::SelfAttention(context, qkv, Tensor::FromVector<int64_t>({0, 4, 9}),
+                           Tensor::FromVector<int64_t>({0, 1, 2, 3, 5, 6, 7, 8, 9}),
+                           {.heads = 2, .max_length = 5, .scale = 0.5, .operation = 3});
     EXPECT_EQ(mixed.dtype(), compute);
     Backward(context, {{mixed, RandomTensor({9, 8}, 2, DType::F32)}});
     output = Tensor::Empty(mixed.shape(), DType::F32);
@@ -400,7 +440,8 @@ TEST(Bf16OpTest, NormsOfBf16RowsKeepF32Statistics) {
   Context::Options options = fixture.Options();
   options.compute = DType::BF16;
   Context context(options);
-  const Tensor rounded = RandomTensor({9, 8}, 1, DType::BF16), exact = Tensor::Empty(rounded.shape(), DType::F32);
+  const Tensor rounded = RandomTensor({9, 8}, 1, DType::BF16),
+               exact = Tensor::Empty(rounded.shape(), DType::F32);
   kernels::Cast(exact.view(), rounded.view(), context.stream());
   const Tensor gradient = RandomTensor({9, 8}, 2, DType::F32);
   for (const bool centred : {true, false}) {
@@ -408,7 +449,8 @@ TEST(Bf16OpTest, NormsOfBf16RowsKeepF32Statistics) {
     for (int i = 0; i < 2; ++i) {
       const Variable x = Variable::Leaf(i == 0 ? exact : rounded, "x");
       const Variable gamma = Variable::Leaf(RandomTensor({8}, 3, DType::F32), "gamma");
-      const Variable normal = centred ? ops::LayerNorm(context, x, gamma, Variable(), 1e-5) : ops::RmsNorm(context, x, gamma, 1e-5);
+      const Variable normal = centred ? ops::LayerNorm(context, x, gamma, Variable(), 1e-5)
+                                      : ops::RmsNorm(context, x, gamma, 1e-5);
       Backward(context, {{normal, gradient}});
       y[i] = normal.value(), dx[i] = x.leaf().gradient(), dgamma[i] = gamma.leaf().gradient();
     }
@@ -425,10 +467,17 @@ TEST(Bf16OpTest, NormsOfBf16RowsKeepF32Statistics) {
 TEST(LayersGradientTest, PostNormBlockWithDropout) {
   ParameterSet parameters(3, DType::F64);
   const nn::LinearOptions linear{.stddev = 0.5};
-  const nn::BlockOptions options{.dim = 4, .heads = 2, .ffn_dim = 6, .dropout = 0.3f, .norm_epsilon = 1e-5,
-                                 .qkv = linear, .up = linear, .residual = linear};
+  const nn::BlockOptions options{.dim = 4,
+                                 .heads = 2,
+                                 .ffn_dim = 6,
+                                 .dropout = 0.3f,
+                                 .norm_epsilon = 1e-5,
+                                 .qkv = linear,
+                                 .up = linear,
+                                 .residual = linear};
   const nn::PostNormBlock block(parameters, "block", options);
-  const nn::PackedRows rows{Tensor::FromVector<int64_t>({0, 2, 5}), Tensor::FromVector<int64_t>({2, 3, 1, 2, 3}),
+  const nn::PackedRows rows{Tensor::FromVector<int64_t>({0, 2, 5}),
+                            Tensor::FromVector<int64_t>({2, 3, 1, 2, 3}),
                             Tensor::FromVector<int64_t>({2, 3, 5, 6, 7}), 4};
   const Variable x = Leaf({5, 4}, 12);
   std::vector<Variable> leaves{x};
@@ -445,9 +494,10 @@ TEST(OpsTest, AttentionOverwritesOnlyWhatNobodyHolds) {
     const Variable x = Variable::Leaf(RandomTensor({9, 24}, 1, DType::F32), "x");
     Variable qkv = ops::Scale(context, x, 1.0);
     const Tensor held = hold ? qkv.value() : Tensor();
-    const Variable mixed = ops::SelfAttention(context, qkv, Tensor::FromVector<int64_t>({0, 4, 9}),
-                                              Tensor::FromVector<int64_t>({0, 1, 2, 3, 5, 6, 7, 8, 9}),
-                                              {.heads = 2, .max_length = 5, .scale = 0.5, .operation = 3});
+    const Variable mixed =
+        ops::SelfAttention(context, qkv, Tensor::FromVector<int64_t>({0, 4, 9}),
+                           Tensor::FromVector<int64_t>({0, 1, 2, 3, 5, 6, 7, 8, 9}),
+                           {.heads = 2, .max_length = 5, .scale = 0.5, .operation = 3});
     qkv = Variable();
     Backward(context, {{mixed, RandomTensor({9, 8}, 2, DType::F32)}});
     gradients[hold] = x.leaf().gradient();
@@ -460,15 +510,18 @@ TEST(OpsTest, AttentionOverwritesOnlyWhatNobodyHolds) {
 
 TEST(LayersTest, AttentionDropsProbabilitiesInTrainingOnly) {
   ParameterSet parameters(3, DType::F64);
-  const nn::SelfAttention attention(parameters, "attention", {.dim = 4, .heads = 2, .dropout = 0.5f});
-  const nn::PackedRows rows{Tensor::FromVector<int64_t>({0, 3}), Tensor::FromVector<int64_t>({0, 1, 2}),
+  const nn::SelfAttention attention(parameters, "attention",
+                                    {.dim = 4, .heads = 2, .dropout = 0.5f});
+  const nn::PackedRows rows{Tensor::FromVector<int64_t>({0, 3}),
+                            Tensor::FromVector<int64_t>({0, 1, 2}),
                             Tensor::FromVector<int64_t>({0, 1, 2}), 4};
   const Variable x = Leaf({3, 4}, 12);
   StepFixture fixture;
   Context training(fixture.Options()), evaluation(fixture.Options(1, /*training=*/false));
   Context again(fixture.Options(2, /*training=*/false));
   const Tensor kept = attention.Forward(evaluation, x, rows).value();
-  EXPECT_NE(HashTensor("", 0, attention.Forward(training, x, rows).value()), HashTensor("", 0, kept));
+  EXPECT_NE(HashTensor("", 0, attention.Forward(training, x, rows).value()),
+            HashTensor("", 0, kept));
   EXPECT_EQ(HashTensor("", 0, attention.Forward(again, x, rows).value()), HashTensor("", 0, kept));
 }
 
@@ -476,7 +529,8 @@ TEST(LayersGradientTest, RmsNormLayer) {
   ParameterSet parameters(3, DType::F64);
   const nn::RmsNorm norm(parameters, "norm", 4, 1e-5);
   const Variable x = Leaf({3, 4}, 12);
-  CheckGradients([&](Context& c) { return norm.Forward(c, x); }, {x, parameters.all()[0]->variable});
+  CheckGradients([&](Context& c) { return norm.Forward(c, x); },
+                 {x, parameters.all()[0]->variable});
 }
 
 TEST(ParameterSetTest, UniformFillsItsRangeEvenly) {
@@ -488,9 +542,10 @@ TEST(ParameterSetTest, UniformFillsItsRangeEvenly) {
     sum += values.At(i);
     squares += values.At(i) * values.At(i);
   }
-  EXPECT_NEAR(sum / 1e4, 0, 0.01);               // sd 0.0029
-  EXPECT_NEAR(squares / 1e4, 0.25 / 3, 0.003);   // sd 0.0007
-  EXPECT_NE(HashTensor("w", 0, values), HashTensor("w", 0, parameters.Uniform("v", Shape{100, 100}, 0.5).value()));
+  EXPECT_NEAR(sum / 1e4, 0, 0.01);              // sd 0.0029
+  EXPECT_NEAR(squares / 1e4, 0.25 / 3, 0.003);  // sd 0.0007
+  EXPECT_NE(HashTensor("w", 0, values),
+            HashTensor("w", 0, parameters.Uniform("v", Shape{100, 100}, 0.5).value()));
 }
 
 TEST(ParameterSetTest, InitialValuesDependOnSeedNameAndElementOnly) {
@@ -506,7 +561,8 @@ TEST(ParameterSetTest, InitialValuesDependOnSeedNameAndElementOnly) {
 TEST(ParameterSetTest, ShadowsAreRoundedMatricesAndFollowWhenRefreshed) {
   StepFixture fixture;
   ParameterSet parameters(1, DType::F32);
-  const Variable matrix = parameters.Normal("w", Shape{3, 5}, 1), bias = parameters.Constant("b", Shape{5}, 1);
+  const Variable matrix = parameters.Normal("w", Shape{3, 5}, 1),
+                 bias = parameters.Constant("b", Shape{5}, 1);
   parameters.MakeShadows(fixture.stream());
   EXPECT_FALSE(bias.leaf().shadow().defined());
   matrix.value().Set(4, 1.01);

@@ -1,8 +1,7 @@
 // `tandem bench step`: a tiny job of one timed step and its figures as JSON. Bad jobs are refused
 // before any measurement.
-#include <gtest/gtest.h>
-
 #include <fstream>
+#include <gtest/gtest.h>
 #include <iterator>
 #include <string>
 
@@ -18,11 +17,13 @@ class BenchStepTest : public testing::Test {
     std::string text;
     for (int i = 0; i < 200; ++i) text += "to be or not ";
     text_ = folder_.Write("text", text);
-    gpt_ = folder_.Write("gpt.textproto",
-                         "name: \"a \\\"tiny\\\" gpt\"\n"
-                         "model { gpt { max_length: 8 layers: 1 heads: 1 dim: 8 } } train { batch_size: 4 }");
-    recommender_ = folder_.Write("recommender.textproto",
-                                 "model { sequence_rec { layers: 1 } } tables { name: \"item\" dim: 8 }");
+    gpt_ = folder_.Write(
+        "gpt.textproto",
+        "name: \"a \\\"tiny\\\" gpt\"\n"
+        "model { gpt { max_length: 8 layers: 1 heads: 1 dim: 8 } } train { batch_size: 4 }");
+    recommender_ =
+        folder_.Write("recommender.textproto",
+                      "model { sequence_rec { layers: 1 } } tables { name: \"item\" dim: 8 }");
   }
 
   int Run(const bench::StepOptions& options) {
@@ -54,20 +55,28 @@ TEST_F(BenchStepTest, OneStepOfAJobFileIsMeasuredAndWritten) {
       << errors_;
   EXPECT_NE(out_.find("by kind:"), std::string::npos) << out_;
   double tokens = 0, samples = 0;
-  ASSERT_EQ(std::sscanf(Json().c_str(),
-                        "[\n{\"job\":\"a \\\"tiny\\\" gpt\",\"threads\":1,\"dtype\":\"f32\",\"device\":\"CPU\",\"tokens_per_second\":%lf,"
-                        "\"samples_per_second\":%lf}\n]",
-                        &tokens, &samples),
-            2)
+  ASSERT_EQ(
+      std::sscanf(
+          Json().c_str(),
+          "[\n{\"job\":\"a \\\"tiny\\\" "
+          "gpt\",\"threads\":1,\"dtype\":\"f32\",\"device\":\"CPU\",\"tokens_per_second\":%lf,"
+          "\"samples_per_second\":%lf}\n]",
+          &tokens, &samples),
+      2)
       << Json();
   EXPECT_GT(samples, 0);
   EXPECT_NEAR(tokens / samples, 8, 1e-6);
 }
 
 TEST_F(BenchStepTest, WhatCannotBeMeasuredIsRefusedBeforeAnythingIs) {
-  const auto expect_refused = [&](const std::vector<std::string>& presets, const std::vector<std::string>& dtypes,
-                                  const std::string& data, const char* what) {
-    EXPECT_EQ(Run({.presets = presets, .threads = {1}, .dtypes = dtypes, .sets = {"data.path=" + data}, .steps = 1,
+  const auto expect_refused = [&](const std::vector<std::string>& presets,
+                                  const std::vector<std::string>& dtypes, const std::string& data,
+                                  const char* what) {
+    EXPECT_EQ(Run({.presets = presets,
+                   .threads = {1},
+                   .dtypes = dtypes,
+                   .sets = {"data.path=" + data},
+                   .steps = 1,
                    .json = folder_ / "nowhere/bench.json"}),
               2);
     EXPECT_EQ(out_, "");

@@ -48,7 +48,8 @@ TEST_F(CheckpointTest, RowsOfAnotherStepAreNotSaved) {
   TrainAndWrite(1);
   const absl::Status status = Write(2);
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_EQ(Names(folder_.path()), std::vector<std::string>{"step-00000001"}) << "the older one stays, no draft does";
+  EXPECT_EQ(Names(folder_.path()), std::vector<std::string>{"step-00000001"})
+      << "the older one stays, no draft does";
 }
 
 TEST_F(CheckpointTest, FlippedByteInAnyFileIsNoticed) {
@@ -76,7 +77,8 @@ TEST_F(CheckpointTest, TruncatedLongerAndMissingFilesAreNoticed) {
       const absl::Status status = OpenCheckpoint(Step1(), Choice::NEWEST).status();
       ASSERT_TRUE(absl::IsFailedPrecondition(status)) << name << " of " << fs::file_size(path);
       ASSERT_NE(status.message().find(name), absl::string_view::npos) << status;
-      ASSERT_NE(status.message().find(name == "manifest.textproto" ? "cut short" : "were written"), absl::string_view::npos)
+      ASSERT_NE(status.message().find(name == "manifest.textproto" ? "cut short" : "were written"),
+                absl::string_view::npos)
           << status;
     };
     for (const std::string& tail : {std::string("x"), bytes}) {
@@ -105,7 +107,8 @@ TEST_F(CheckpointTest, ForeignFolderIsAFailedPreconditionNamingTheManifest) {
   folder_.Write("notes.txt", "not a checkpoint");
   const absl::Status status = OpenCheckpoint(folder_.path(), Choice::BEST).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_NE(status.message().find(folder_ / "manifest.textproto"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find(folder_ / "manifest.textproto"), absl::string_view::npos)
+      << status;
 }
 
 TEST_F(CheckpointTest, EntriesThatAreNoPartsOfCheckpointsAreIgnored) {

@@ -22,13 +22,16 @@ class CountingRun {
  public:
   static constexpr int kKeep = 2;
 
-  CountingRun() : weight_(parameters_.Constant("weight", Shape{1000, 1000}, 0)), optimizer_({}, &parameters_) {
+  CountingRun()
+      : weight_(parameters_.Constant("weight", Shape{1000, 1000}, 0)),
+        optimizer_({}, &parameters_) {
     for (uint64_t id = 1; id <= 500; ++id) ids_.push_back(id);
     TANDEM_CHECK(client_.CreateTables({Spec()}, absl::Seconds(20)).ok());
   }
 
   absl::Status Train(uint64_t step) {
-    for (const Tensor& tensor : Tensors()) std::fill_n(tensor.data<float>(), tensor.num_elements(), static_cast<float>(step));
+    for (const Tensor& tensor : Tensors())
+      std::fill_n(tensor.data<float>(), tensor.num_elements(), static_cast<float>(step));
     const std::vector<float> gradients(ids_.size(), -1);
     RETURN_IF_ERROR(client_.Push(step, 0, {{1, ids_, gradients.data()}}).Wait(Deadline()).status());
     return client_.Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status();
@@ -59,9 +62,11 @@ class CountingRun {
     bool same = std::all_of(rows.begin(), rows.end(), [step](float x) { return x == step; });
     for (const Tensor& tensor : Tensors()) {
       const float* values = tensor.data<float>();
-      same &= std::all_of(values, values + tensor.num_elements(), [step](float x) { return x == step; });
+      same &= std::all_of(values, values + tensor.num_elements(),
+                          [step](float x) { return x == step; });
     }
-    if (!same) return absl::InternalError(absl::StrCat(checkpoint.folder, " has values of several steps"));
+    if (!same)
+      return absl::InternalError(absl::StrCat(checkpoint.folder, " has values of several steps"));
     return checkpoint.manifest;
   }
 

@@ -2,13 +2,12 @@
 // synced in the right order.
 // This program defines fsync and rename itself. They record their arguments, then do what the C
 // library's do.
-#include <fcntl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
 #include <string>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -69,7 +68,8 @@ class DurabilityTest : public CheckpointTest {
   }
 
   const std::string checkpoints_ = folder_ / "checkpoints";
-  const std::string draft_ = checkpoints_ + "/.draft-step-00000001", step_ = checkpoints_ + "/step-00000001";
+  const std::string draft_ = checkpoints_ + "/.draft-step-00000001",
+                    step_ = checkpoints_ + "/step-00000001";
 };
 
 TEST_F(DurabilityTest, FilesAndTheirFolderReachTheDiskBeforeTheRenameAndTheRenameBeforeTheEnd) {
@@ -80,11 +80,13 @@ TEST_F(DurabilityTest, FilesAndTheirFolderReachTheDiskBeforeTheRenameAndTheRenam
   ASSERT_EQ(names.size(), 4u) << "manifest, dense parameters and the rows of two workers";
   const auto folder_synced = PlaceOf(heard, "fsync " + draft_);
   for (const std::string& name : names) {
-    EXPECT_LT(PlaceOf(heard, absl::StrCat("fsync ", draft_, "/", name)), folder_synced) << "its entry is on disk with the folder: " << name;
+    EXPECT_LT(PlaceOf(heard, absl::StrCat("fsync ", draft_, "/", name)), folder_synced)
+        << "its entry is on disk with the folder: " << name;
   }
   EXPECT_LT(folder_synced, renamed);
   EXPECT_GT(PlaceOf(heard, "fsync " + checkpoints_), renamed) << "the rename itself";
-  EXPECT_LT(PlaceOf(heard, "fsync " + folder_.path()), renamed) << "the folder of checkpoints is new";
+  EXPECT_LT(PlaceOf(heard, "fsync " + folder_.path()), renamed)
+      << "the folder of checkpoints is new";
 }
 
 TEST_F(DurabilityTest, AnOlderCheckpointOfTheStepGoesWhenTheNewOneIsOnDisk) {
@@ -95,7 +97,8 @@ TEST_F(DurabilityTest, AnOlderCheckpointOfTheStepGoesWhenTheNewOneIsOnDisk) {
   const auto aside = PlaceOf(heard, absl::StrCat("rename ", step_, " to ", replaced));
   const auto renamed = PlaceOf(heard, absl::StrCat("rename ", draft_, " to ", step_));
   const auto synced = PlaceOf(heard, "fsync " + checkpoints_);
-  const auto removed = PlaceOf(heard, absl::StrCat("rename ", replaced, " to ", checkpoints_, "/.removed"));
+  const auto removed =
+      PlaceOf(heard, absl::StrCat("rename ", replaced, " to ", checkpoints_, "/.removed"));
   EXPECT_LT(aside, renamed);
   EXPECT_LT(renamed, synced);
   EXPECT_LT(synced, removed);

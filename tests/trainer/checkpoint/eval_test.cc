@@ -44,10 +44,12 @@ TEST_F(EvalTest, FiguresOfALanguageModelsCheckpointAreThoseOfItsRun) {
   double sum = 0;
   int windows = 0;
   std::istringstream dump(ReadBytes(folder_ / "dump.tsv"));
-  for (double window, length, of_window; dump >> window >> length >> of_window; ++windows) sum += of_window;
+  for (double window, length, of_window; dump >> window >> length >> of_window; ++windows)
+    sum += of_window;
   ASSERT_GT(windows, 5);
   EXPECT_NEAR(sum / windows, loss, 1e-5 * loss) << "the dump rounds to six digits";
-  EXPECT_NE(printed.find(absl::StrFormat("%.4f", loss)), std::string::npos) << printed << "\nwanted " << loss;
+  EXPECT_NE(printed.find(absl::StrFormat("%.4f", loss)), std::string::npos)
+      << printed << "\nwanted " << loss;
 }
 
 TEST_F(EvalTest, DumpHasUserTargetRankAndTheBestUnseenItems) {
@@ -85,7 +87,8 @@ TEST_F(EvalTest, CodesNameWhoIsToBlame) {
   EXPECT_EQ(Eval(folder_ / "nowhere"), 4);
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"model.sequence_rec.layers=2"}), 4);
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"tables[item].dim=16"}), 4);
-  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"model.sequence_rec.activation=RELU"}), 4) << "no shape shows it";
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"model.sequence_rec.activation=RELU"}), 4)
+      << "no shape shows it";
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"model.depth=2"}), 2);
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=nowhere"}), 3);
 }
@@ -107,20 +110,24 @@ TEST_F(EvalTest, AnotherTextOfAsManySymbolsIsNotTheCheckpoints) {
 
 TEST_F(EvalTest, WeightsThatAreNotFiniteEndWithFourNamingTheTensorOrTheRow) {
   Train(folder_ / "run", {"train.max_epochs=1"});
-  const std::string saved = checkpoint::OpenCheckpoint(folder_ / "run/checkpoints", checkpoint::Choice::BEST)->folder;
+  const std::string saved =
+      checkpoint::OpenCheckpoint(folder_ / "run/checkpoints", checkpoint::Choice::BEST)->folder;
   const auto error_of_eval = [&] {
     testing::internal::CaptureStderr();
     EXPECT_EQ(Eval(saved), 4);
     return testing::internal::GetCapturedStderr();
   };
-  const std::string name = checkpoint::ReadSafetensors(saved + "/dense.safetensors")->tensors[0].name;
-  const std::string whole = ReadBytes(saved + "/dense.safetensors"), manifest = ReadBytes(saved + "/manifest.textproto");
+  const std::string name =
+      checkpoint::ReadSafetensors(saved + "/dense.safetensors")->tensors[0].name;
+  const std::string whole = ReadBytes(saved + "/dense.safetensors"),
+                    manifest = ReadBytes(saved + "/manifest.textproto");
   checkpoint::SpoilTensor(saved, name);
   EXPECT_NE(error_of_eval().find("parameter " + name + " is not finite"), std::string::npos);
   WriteBytes(saved + "/dense.safetensors", whole);
   WriteBytes(saved + "/manifest.textproto", manifest);
   checkpoint::SpoilRow(saved);
-  EXPECT_NE(error_of_eval().find("has a weight or optimizer state that is not finite"), std::string::npos);
+  EXPECT_NE(error_of_eval().find("has a weight or optimizer state that is not finite"),
+            std::string::npos);
 }
 
 TEST_F(EvalTest, FiguresThatAreNotFiniteEndWithSeventy) {
@@ -128,7 +135,8 @@ TEST_F(EvalTest, FiguresThatAreNotFiniteEndWithSeventy) {
   for (int i = 0; i < 100; ++i) text += "a cab, ";
   UseText(text);
   // Finite weights, so large that the loss is not finite.
-  Train(folder_ / "run", {"train.non_finite=SKIP", "optimizer.learning_rate=1e15", "train.max_steps=1", "checkpoint.every_steps=1"});
+  Train(folder_ / "run", {"train.non_finite=SKIP", "optimizer.learning_rate=1e15",
+                          "train.max_steps=1", "checkpoint.every_steps=1"});
   testing::internal::CaptureStderr();
   EXPECT_EQ(Eval(folder_ / "run/checkpoints"), 70);
   const std::string error = testing::internal::GetCapturedStderr();
@@ -168,7 +176,8 @@ TEST_F(EvalTest, SaysWhatItRanksAmongAndWhoIsLeftOut) {
   EXPECT_NE(same.find("ranks are among the items 1 .. 80\n"), std::string::npos) << same;
   EXPECT_EQ(same.find("not the data"), std::string::npos) << same;
   const std::string other = output({"data.path=" + folder_.Write("part.txt", "1 2 3 4\n2 5\n")});
-  EXPECT_NE(other.find("not the data that the checkpoint was trained on"), std::string::npos) << other;
+  EXPECT_NE(other.find("not the data that the checkpoint was trained on"), std::string::npos)
+      << other;
   EXPECT_NE(other.find("1 of evaluation, with fewer than 3"), std::string::npos) << other;
   EXPECT_NE(other.find("ranks are among the items 1 .. 80\n"), std::string::npos) << other;
 }
@@ -179,20 +188,29 @@ TEST_F(EvalTest, InspectTellsWhatWasRead) {
   EXPECT_EQ(cli::Inspect({folder_ / "run/checkpoints"}), 0);
   const std::string output = testing::internal::GetCapturedStdout();
   const std::string size = std::to_string(std::filesystem::file_size(folder_ / "log.txt"));
-  EXPECT_NE(output.find((folder_ / "log.txt") + ", " + size + " bytes, CRC32C "), std::string::npos) << output;
+  EXPECT_NE(output.find((folder_ / "log.txt") + ", " + size + " bytes, CRC32C "), std::string::npos)
+      << output;
   EXPECT_NE(output.find("items     1 .. 80\n"), std::string::npos) << output;
 }
 
 TEST_F(EvalTest, AnotherCatalogueIsRefused) {
   Train(folder_ / "run", {});
   testing::internal::CaptureStderr();
-  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("more.txt", "1 2 3 81\n")}), 3);
+  EXPECT_EQ(
+      Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("more.txt", "1 2 3 81\n")}),
+      3);
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.num_items=81"}), 4);
-  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("short.txt", "1 2 3\n")}), 3);
+  EXPECT_EQ(
+      Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("short.txt", "1 2 3\n")}), 3);
   const std::string errors = testing::internal::GetCapturedStderr();
-  EXPECT_NE(errors.find("item id 81 is above the catalogue's largest id 80 (column 7) (the checkpoint's catalogue is 1 .. 80)"), std::string::npos)
+  EXPECT_NE(errors.find("item id 81 is above the catalogue's largest id 80 (column 7) (the "
+                        "checkpoint's catalogue is 1 .. 80)"),
+            std::string::npos)
       << errors;
-  EXPECT_NE(errors.find("it has the items 1 .. 80, and data.num_items is 81; leave data.num_items out"), std::string::npos) << errors;
+  EXPECT_NE(
+      errors.find("it has the items 1 .. 80, and data.num_items is 81; leave data.num_items out"),
+      std::string::npos)
+      << errors;
   EXPECT_NE(errors.find("nobody to evaluate"), std::string::npos) << errors;
 }
 
@@ -219,17 +237,23 @@ TEST_F(EvalTest, MappedIdsAreDumpedAsTheyWereWritten) {
   // A part of the log with its items in another order gets the checkpoint's numbers.
   std::istringstream again(ReadBytes(folder_ / "log.txt"));
   std::string part;
-  for (std::string line; std::getline(again, line);) part = line.back() % 2 == 0 ? line + "\n" + part : part;
+  for (std::string line; std::getline(again, line);)
+    part = line.back() % 2 == 0 ? line + "\n" + part : part;
   ASSERT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("part.txt", part)}), 0);
   std::istringstream some(ReadBytes(folder_ / "dump.tsv"));
   int num_some = 0;
-  for (std::string line; std::getline(some, line); ++num_some) EXPECT_EQ(line, lines.at(line.substr(0, line.find('\t'))));
+  for (std::string line; std::getline(some, line); ++num_some)
+    EXPECT_EQ(line, lines.at(line.substr(0, line.find('\t'))));
   EXPECT_GT(num_some, 10);
   testing::internal::CaptureStderr();
-  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("more.txt", "u item-1 item-2 thing\n")}), 3);
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints",
+                 {"data.path=" + folder_.Write("more.txt", "u item-1 item-2 thing\n")}),
+            3);
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.ids=DENSE"}), 4);
   const std::string errors = testing::internal::GetCapturedStderr();
-  EXPECT_NE(errors.find("more.txt:1: item id thing is not in the catalogue (column 17)"), std::string::npos) << errors;
+  EXPECT_NE(errors.find("more.txt:1: item id thing is not in the catalogue (column 17)"),
+            std::string::npos)
+      << errors;
   EXPECT_NE(errors.find("data.ids: MAP"), std::string::npos) << errors;
 }
 
@@ -246,7 +270,9 @@ TEST_F(EvalTest, ACheckpointFromBeforeSaysThatItsCatalogueIsNotKnown) {
   EXPECT_EQ(Eval(folder_ / "run/checkpoints"), 0);
   const std::string output = testing::internal::GetCapturedStdout();
   EXPECT_NE(output.find("does not say which data it was trained on"), std::string::npos) << output;
-  EXPECT_NE(output.find("the largest id of this data: the checkpoint does not say its catalogue"), std::string::npos) << output;
+  EXPECT_NE(output.find("the largest id of this data: the checkpoint does not say its catalogue"),
+            std::string::npos)
+      << output;
 }
 
 }  // namespace

@@ -22,7 +22,9 @@ class FolderTest : public CheckpointTest {
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
     return checkpoint.ok() ? checkpoint->manifest.step() : 0;
   }
-  void Rename(const std::string& from, const std::string& to) { fs::rename(folder_ / from, folder_ / to); }
+  void Rename(const std::string& from, const std::string& to) {
+    fs::rename(folder_ / from, folder_ / to);
+  }
 };
 
 TEST_F(FolderTest, NewestIsTakenAndOldOnesGo) {
@@ -42,7 +44,8 @@ TEST_F(FolderTest, BestOneStaysUntilAnotherIs) {
       EXPECT_EQ(StepOf(folder_.path(), Choice::NEWEST), 5u);
     }
   }
-  EXPECT_EQ(Names(folder_.path()), (NameList{"step-00000006", "step-00000007"})) << "step 2 is the best no longer";
+  EXPECT_EQ(Names(folder_.path()), (NameList{"step-00000006", "step-00000007"}))
+      << "step 2 is the best no longer";
   EXPECT_EQ(StepOf(folder_.path(), Choice::BEST), 6u);
 }
 
@@ -53,7 +56,8 @@ TEST_F(FolderTest, BestOneMayBeAmongTheNewest) {
 }
 
 TEST_F(FolderTest, WithoutABestOneTheNewestIsTaken) {
-  for (uint64_t step = 1; step <= 3; ++step) WriteStep(step, /*keep=*/3, /*best_step=*/step == 3 ? 1 : 0);
+  for (uint64_t step = 1; step <= 3; ++step)
+    WriteStep(step, /*keep=*/3, /*best_step=*/step == 3 ? 1 : 0);
   EXPECT_EQ(StepOf(folder_.path(), Choice::BEST), 3u) << "step 1 did not know";
   EXPECT_EQ(*BestCheckpoint(folder_.path()), *NewestCheckpoint(folder_.path()));
 }
@@ -63,10 +67,12 @@ TEST_F(FolderTest, UnreadableManifestIsNamedByBestAndNotRemoved) {
   WriteBytes(folder_ / "step-00000001/manifest.textproto", "garbage");
   const absl::Status best = BestCheckpoint(folder_.path()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(best)) << best;
-  EXPECT_NE(best.message().find("step-00000001/manifest.textproto"), absl::string_view::npos) << best;
+  EXPECT_NE(best.message().find("step-00000001/manifest.textproto"), absl::string_view::npos)
+      << best;
   EXPECT_EQ(StepOf(folder_.path(), Choice::NEWEST), 2u);
   WriteStep(3, /*keep=*/1);
-  EXPECT_EQ(Names(folder_.path()), (NameList{"step-00000001", "step-00000003"})) << "it may be the best";
+  EXPECT_EQ(Names(folder_.path()), (NameList{"step-00000001", "step-00000003"}))
+      << "it may be the best";
   WriteStep(4, /*keep=*/1, /*best_step=*/4);
   EXPECT_EQ(Names(folder_.path()), (NameList{"step-00000004"})) << "now it is known not to be";
 }
@@ -120,7 +126,8 @@ TEST_F(FolderTest, KilledBetweenTheRenamesTheOlderIsStillFound) {
   fs::create_directories(folder_ / ".draft-step-00000002");
   EXPECT_EQ(StepOf(folder_.path()), 2u);
   WriteStep(3, 2);
-  EXPECT_EQ(Names(folder_.path()), (NameList{".replaced-step-00000002", "step-00000003"})) << "it still counts";
+  EXPECT_EQ(Names(folder_.path()), (NameList{".replaced-step-00000002", "step-00000003"}))
+      << "it still counts";
   WriteStep(4, 2);
   EXPECT_EQ(Names(folder_.path()), (NameList{"step-00000003", "step-00000004"}));
 }
@@ -154,10 +161,12 @@ TEST_F(FolderTest, RunThatWentBackReplacesItsOldFuture) {
 }
 
 TEST_F(FolderTest, OtherEntriesAreLeftAlone) {
-  for (const char* name : {"step-1", "step-0000000x", "notes", ".hidden"}) fs::create_directories(folder_ / name);
+  for (const char* name : {"step-1", "step-0000000x", "notes", ".hidden"})
+    fs::create_directories(folder_ / name);
   WriteStep(1, 1);
   WriteStep(2, 1);
-  EXPECT_EQ(Names(folder_.path()), (NameList{".hidden", "notes", "step-00000002", "step-0000000x", "step-1"}));
+  EXPECT_EQ(Names(folder_.path()),
+            (NameList{".hidden", "notes", "step-00000002", "step-0000000x", "step-1"}));
 }
 
 }  // namespace

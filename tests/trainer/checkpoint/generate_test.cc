@@ -6,9 +6,9 @@
 #include "tests/trainer/checkpoint/small_checkpoint.h"
 #include "tests/trainer/checkpoint/spoiled_checkpoint.h"
 #include "trainer/cli/commands.h"
-#include "trainer/job/job_config.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/vocabulary.h"
+#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
 #include "trainer/models/gpt_decoder.h"
@@ -30,7 +30,8 @@ class GenerateTest : public testing::Test {
     std::string text;
     const char* words[] = {"the cat ", "sat on ", "a mat. ", "so did ", "the dog "};
     for (uint64_t i = 0; i < 300; ++i) text += words[RandomBelow({1, 2}, 0, i, 5)];
-    std::vector<std::string> sets{"data.path=" + folder_.Write("text", text), "placement=" + placement};
+    std::vector<std::string> sets{"data.path=" + folder_.Write("text", text),
+                                  "placement=" + placement};
     sets.insert(sets.end(), more.begin(), more.end());
     const auto job = LoadJob(folder_.Write("job.textproto", kJob), sets, {.num_trainers = 1});
     ASSERT_TRUE(job.ok()) << job.status();
@@ -41,12 +42,15 @@ class GenerateTest : public testing::Test {
     ps::TableHost host(1);
     ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
     const auto groups = comm::ThreadGroup::Create(1, "dp");
-    const auto summary =
-        loop::RunReplica(*job, **data, {.group = groups[0].get(), .clients = ps::ClientsOf(client), .output = output->get()});
+    const auto summary = loop::RunReplica(
+        *job, **data,
+        {.group = groups[0].get(), .clients = ps::ClientsOf(client), .output = output->get()});
     ASSERT_TRUE(summary.ok()) << summary.status();
   }
 
-  cli::GenerateOptions Options() const { return {.checkpoint = folder_ / "run/checkpoints", .prompt = "the ", .length = 40}; }
+  cli::GenerateOptions Options() const {
+    return {.checkpoint = folder_ / "run/checkpoints", .prompt = "the ", .length = 40};
+  }
 
   // Returns the printed text without its final line end.
   std::string Generate(const cli::GenerateOptions& options) {
@@ -82,8 +86,11 @@ std::string GreedyText(const std::string& folder, const std::string& prompt, int
     EXPECT_TRUE(client.CreateTables({saved->manifest.tables(0)}, absl::Seconds(30)).ok());
     EXPECT_TRUE(checkpoint::LoadRows(*saved, client, deadline).ok());
     std::vector<uint64_t> ids;
-    for (int64_t symbol = 0; symbol < vocabulary->size(); ++symbol) ids.push_back(static_cast<uint64_t>(symbol + 1));
-    rows = Variable::Constant(*sparse::RemoteEmbedding(&client, 1, 16, &stream).Pull(0, /*create=*/false, ids)->Await(deadline));
+    for (int64_t symbol = 0; symbol < vocabulary->size(); ++symbol)
+      ids.push_back(static_cast<uint64_t>(symbol + 1));
+    rows = Variable::Constant(*sparse::RemoteEmbedding(&client, 1, 16, &stream)
+                                   .Pull(0, /*create=*/false, ids)
+                                   ->Await(deadline));
   }
   models::GptDecoder decoder(&gpt, rows, &stream);
   std::string text = prompt;
@@ -105,7 +112,8 @@ TEST_F(GenerateTest, GreedyTextIsThatOfTheDecoderInBothPlacements) {
     const std::string text = Generate(options);
     EXPECT_EQ(code_, 0) << errors_;
     EXPECT_EQ(text, GreedyText(options.checkpoint, "the ", 40)) << placement;
-    EXPECT_NE(text.find_first_not_of(' ', 4), std::string::npos) << "a model that learned nothing shows nothing";
+    EXPECT_NE(text.find_first_not_of(' ', 4), std::string::npos)
+        << "a model that learned nothing shows nothing";
   }
 }
 
@@ -154,19 +162,24 @@ TEST_F(GenerateTest, WrongFlagEndsWithTwoAndIsNamed) {
 TEST_F(GenerateTest, WeightsThatAreNotFiniteEndWithFourNamingTheTensorOrTheRow) {
   for (const char* placement : {"REPLICATED", "PS"}) {
     Train(placement);
-    const std::string saved = checkpoint::OpenCheckpoint(Options().checkpoint, checkpoint::Choice::BEST)->folder;
+    const std::string saved =
+        checkpoint::OpenCheckpoint(Options().checkpoint, checkpoint::Choice::BEST)->folder;
     const bool served = placement == std::string("PS");
-    if (served) checkpoint::SpoilRow(saved);
-    else checkpoint::SpoilTensor(saved, "blocks.0.attention.qkv.weight");
+    if (served)
+      checkpoint::SpoilRow(saved);
+    else
+      checkpoint::SpoilTensor(saved, "blocks.0.attention.qkv.weight");
     EXPECT_EQ(Generate(Options()), "");
     EXPECT_EQ(code_, 4);
-    const char* word = served ? "has a weight or optimizer state that is not finite" : "parameter blocks.0.attention.qkv.weight is not finite";
+    const char* word = served ? "has a weight or optimizer state that is not finite"
+                              : "parameter blocks.0.attention.qkv.weight is not finite";
     EXPECT_NE(errors_.find(word), std::string::npos) << errors_;
   }
 }
 
 TEST_F(GenerateTest, LogitsOfFiniteWeightsThatAreNotFiniteEndWithSeventy) {
-  Train("REPLICATED", {"train.non_finite=SKIP", "optimizer.learning_rate=1e15", "train.max_steps=1", "checkpoint.every_steps=1"});
+  Train("REPLICATED", {"train.non_finite=SKIP", "optimizer.learning_rate=1e15", "train.max_steps=1",
+                       "checkpoint.every_steps=1"});
   Generate(Options());
   EXPECT_EQ(code_, 70);
   EXPECT_NE(errors_.find("a logit that is not finite"), std::string::npos) << errors_;

@@ -21,7 +21,9 @@ class InspectTest : public CheckpointTest {
     return code;
   }
   void ExpectLine(const std::string& line) {
-    EXPECT_NE(out_.find("\n" + line + "\n"), std::string::npos) << "no line \"" << line << "\" in:\n" << out_;
+    EXPECT_NE(out_.find("\n" + line + "\n"), std::string::npos)
+        << "no line \"" << line << "\" in:\n"
+        << out_;
   }
 
   void ExpectLinesFit() {
@@ -50,12 +52,15 @@ TEST_F(InspectTest, LongAndHostileNamesAreShortenedAndEscaped) {
                  .keep = 1,
                  .deadline = absl::Now() + absl::Seconds(30)};
   args.manifest.set_best_epoch(1);
-  for (int i = 0; i < 9; ++i) (*args.manifest.mutable_best_metrics())["metric" + std::to_string(i)] = i;
+  for (int i = 0; i < 9; ++i)
+    (*args.manifest.mutable_best_metrics())["metric" + std::to_string(i)] = i;
   ASSERT_TRUE(WriteCheckpoint(args).ok());
   ASSERT_EQ(Inspect(folder_.path()), 0) << err_;
   ExpectLinesFit();
   EXPECT_NE(out_.find("\n  blocks.xxx"), std::string::npos) << out_;
-  EXPECT_NE(out_.find("xxx.weight  f32   [1000000]  4,000,000  m, v             8,000,000\n"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("xxx.weight  f32   [1000000]  4,000,000  m, v             8,000,000\n"),
+            std::string::npos)
+      << out_;
   EXPECT_EQ(out_.find('\x1b'), std::string::npos);
   EXPECT_NE(out_.find("metric8 8.0000"), std::string::npos) << out_;
 }
@@ -80,7 +85,8 @@ TEST_F(InspectTest, SymbolsOfATextAreEscapedAndCut) {
   ExpectLine("  symbols   \"\\n \\\"\\033z\xc3\xa9\"");
   std::string many = "a", seen = "a";
   for (int i = 0; i < 200; ++i) many += "\xc3\xa9";
-  for (int i = 0; i < 31; ++i) seen += "\xc3\xa9";  // 63 bytes; one more and quotes and dots would be 69
+  for (int i = 0; i < 31; ++i)
+    seen += "\xc3\xa9";  // 63 bytes; one more and quotes and dots would be 69
   write(many);
   ExpectLine("  symbols   \"" + seen + "\"..");
 }

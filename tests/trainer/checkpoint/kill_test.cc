@@ -1,10 +1,9 @@
 // kill -9 at any moment of writing: the newest complete checkpoint and the best one are always
 // there and whole.
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <gtest/gtest.h>
 #include <thread>
 
 #include "kernels/base/random.h"
@@ -63,7 +62,8 @@ TEST_F(KillTest, NewestAndBestCheckpointSurviveEveryKill) {
   size_t interrupted = 0;
   for (int round = 0; round < kKills; ++round) {
     support::Process writer(temp_.path(), Command(kForEver));
-    const double moment = 1.5 * first.seconds * UnitFloat(Fmix64(static_cast<uint64_t>(round) + 1) >> 32);
+    const double moment =
+        1.5 * first.seconds * UnitFloat(Fmix64(static_cast<uint64_t>(round) + 1) >> 32);
     std::this_thread::sleep_for(std::chrono::duration<double>(moment));
     kill(writer.pid(), SIGKILL);
     const support::Ended ended = writer.Wait();
@@ -76,7 +76,8 @@ TEST_F(KillTest, NewestAndBestCheckpointSurviveEveryKill) {
   const support::Ended last = support::Process(temp_.path(), Command(3)).WaitWhileItWorks();
   EXPECT_EQ(last.exit_code, 0) << last.err;
   EXPECT_EQ(ExpectWhole(newest + 3), newest + 3);
-  EXPECT_EQ(HiddenNames(folder_), std::vector<std::string>()) << "what dead writers left goes with the next checkpoint";
+  EXPECT_EQ(HiddenNames(folder_), std::vector<std::string>())
+      << "what dead writers left goes with the next checkpoint";
   EXPECT_LE(ListCheckpoints(folder_).size(), size_t{CountingRun::kKeep} + 1);
 }
 

@@ -31,10 +31,12 @@ TEST(ManifestTest, OtherVersionIsRefusedNamingBoth) {
   // A valid file of a later version has a valid checksum.
   FileWriter writer(folder / "scratch");
   writer.Append(text.data(), text.size());
-  WriteBytes(folder / "manifest.textproto", text + absl::StrFormat("# crc32c %08x\n", writer.Finish()->crc32c));
+  WriteBytes(folder / "manifest.textproto",
+             text + absl::StrFormat("# crc32c %08x\n", writer.Finish()->crc32c));
   const absl::Status status = ReadManifest(folder.path()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_NE(status.message().find("format version 2; this tandem reads 1"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("format version 2; this tandem reads 1"), absl::string_view::npos)
+      << status;
 }
 
 TEST(ManifestTest, WhatIsNoFileOrFarTooLargeIsRefusedUnread) {
@@ -51,13 +53,16 @@ TEST(ManifestTest, WhatIsNoFileOrFarTooLargeIsRefusedUnread) {
     const absl::Status status = ReadManifest(folder.path()).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_NE(status.message().find(path), absl::string_view::npos) << status;
-    EXPECT_NE(status.message().find(large ? "67108865 bytes" : "as a file"), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find(large ? "67108865 bytes" : "as a file"),
+              absl::string_view::npos)
+        << status;
   }
 }
 
 TEST(ManifestTest, NamesThatLeaveTheFolderOrRepeatAreRefused) {
   const support::TempFolder folder;
-  for (const char* name : {"", "..", "../x", "/etc/passwd", "a/b", ".hidden", "dense.safetensors"}) {
+  for (const char* name :
+       {"", "..", "../x", "/etc/passwd", "a/b", ".hidden", "dense.safetensors"}) {
     CheckpointManifest manifest = SmallManifest();
     manifest.mutable_rows(0)->set_name(name);
     ASSERT_TRUE(WriteManifest(folder.path(), manifest).ok());
@@ -253,18 +258,26 @@ TEST(SameRunTest, AnotherRunIsRefusedNamingTheFieldAndBothValues) {
   };
   refused([](Job& job) { job.set_seed(2); }, "seed: 1 -> 2");
   refused([](Job& job) { job.mutable_train()->set_batch_size(32); }, "train.batch_size: 64 -> 32");
-  refused([](Job& job) { job.mutable_optimizer()->set_kind(ADAMW); }, "optimizer.kind: ADAM -> ADAMW");
-  refused([](Job& job) { job.mutable_optimizer()->set_beta2(0.25); }, "optimizer.beta2: 0.5 -> 0.25");
-  refused([](Job& job) { job.mutable_data()->set_format(SEQUENCES); }, "data.format: PAIRS -> SEQUENCES");
+  refused([](Job& job) { job.mutable_optimizer()->set_kind(ADAMW); },
+          "optimizer.kind: ADAM -> ADAMW");
+  refused([](Job& job) { job.mutable_optimizer()->set_beta2(0.25); },
+          "optimizer.beta2: 0.5 -> 0.25");
+  refused([](Job& job) { job.mutable_data()->set_format(SEQUENCES); },
+          "data.format: PAIRS -> SEQUENCES");
   refused([](Job& job) { job.mutable_data()->set_num_items(77); }, "data.num_items");
-  refused([](Job& job) { job.mutable_tables(0)->set_optimizer(SGD); }, "tables[0].optimizer: ADAM -> SGD");
-  refused([](Job& job) { job.mutable_model()->mutable_sequence_rec()->set_layers(1); }, "layers: 2 -> 1");
-  refused([](Job& job) { job.mutable_model()->mutable_sequence_rec()->set_loss(FULL_SOFTMAX); }, "loss");
+  refused([](Job& job) { job.mutable_tables(0)->set_optimizer(SGD); },
+          "tables[0].optimizer: ADAM -> SGD");
+  refused([](Job& job) { job.mutable_model()->mutable_sequence_rec()->set_layers(1); },
+          "layers: 2 -> 1");
+  refused([](Job& job) { job.mutable_model()->mutable_sequence_rec()->set_loss(FULL_SOFTMAX); },
+          "loss");
   refused([](Job& job) { job.set_placement(Job::REPLICATED); }, "placement: PS -> REPLICATED");
-  refused([](Job& job) {
-    job.set_seed(2);
-    job.mutable_train()->set_batch_size(32);
-  }, "seed: 1 -> 2; ");
+  refused(
+      [](Job& job) {
+        job.set_seed(2);
+        job.mutable_train()->set_batch_size(32);
+      },
+      "seed: 1 -> 2; ");
 }
 
 TEST(SameModelTest, TablesThatContradictTheJobAreRefused) {

@@ -34,7 +34,9 @@ class ResumeTest : public TrainedRunTest {
   }
 
   // Appends to the run's log or text.
-  void Change(const std::string& file, const std::string& more) { WriteBytes(folder_ / file, ReadBytes(folder_ / file) + more); }
+  void Change(const std::string& file, const std::string& more) {
+    WriteBytes(folder_ / file, ReadBytes(folder_ / file) + more);
+  }
 
   std::string printed_;
 };
@@ -47,13 +49,17 @@ TEST_F(ResumeTest, AnotherLogIsRefusedUnlessTheUserSaysThatItChanged) {
   Change("log.txt", "1000 1 2 3 4\n");
   const absl::Status refused = Resume();
   EXPECT_EQ(cli::ExitCodeOf(refused), 4) << refused;
-  for (const std::string& part : {"checkpoint of other data: it was trained on " + (folder_ / "log.txt") + " (" + std::to_string(bytes) + " bytes, CRC32C ",
-                                  "the job has " + (folder_ / "log.txt") + " (" + std::to_string(bytes + 13) + " bytes, CRC32C ",
-                                  std::string("--data-changed")}) {
+  for (const std::string& part :
+       {"checkpoint of other data: it was trained on " + (folder_ / "log.txt") + " (" +
+            std::to_string(bytes) + " bytes, CRC32C ",
+        "the job has " + (folder_ / "log.txt") + " (" + std::to_string(bytes + 13) +
+            " bytes, CRC32C ",
+        std::string("--data-changed")}) {
     EXPECT_NE(refused.message().find(part), absl::string_view::npos) << refused;
   }
   EXPECT_TRUE(Resume(/*data_changed=*/true).ok());
-  EXPECT_NE(printed_.find("the data has changed since the checkpoint"), std::string::npos) << printed_;
+  EXPECT_NE(printed_.find("the data has changed since the checkpoint"), std::string::npos)
+      << printed_;
 }
 
 TEST_F(ResumeTest, TheSameBytesUnderAnotherNameAreTheSameData) {
@@ -96,7 +102,8 @@ TEST_F(ResumeTest, MappedItemsKeepTheirNumbers) {
   WriteBytes(folder_ / "log.txt", "newcomer item-new item-2 item-3 item-1\n" + log);
   const absl::Status refused = Resume(/*data_changed=*/true);
   EXPECT_EQ(cli::ExitCodeOf(refused), 4) << refused;
-  EXPECT_NE(refused.message().find("its items have other numbers"), absl::string_view::npos) << refused;
+  EXPECT_NE(refused.message().find("its items have other numbers"), absl::string_view::npos)
+      << refused;
 }
 
 TEST_F(ResumeTest, ADamagedListOfItemsIsRefused) {
@@ -117,14 +124,17 @@ TEST_F(ResumeTest, ACheckpointFromBeforeIsTakenWithAWarning) {
   ASSERT_TRUE(checkpoint::WriteManifest(folder, manifest).ok());
   Change("log.txt", "1000 1 2 3 4\n");
   EXPECT_TRUE(Resume().ok());
-  EXPECT_NE(printed_.find("the checkpoint does not say which data it was trained on"), std::string::npos) << printed_;
+  EXPECT_NE(printed_.find("the checkpoint does not say which data it was trained on"),
+            std::string::npos)
+      << printed_;
 }
 
 TEST_F(ResumeTest, AnExplicitZeroIsAnotherRunThanTheDefault) {
   Train(folder_ / "run", {"train.max_epochs=1"});
   const absl::Status refused = Resume(false, {"optimizer.beta1=0"});
   EXPECT_EQ(cli::ExitCodeOf(refused), 4) << refused;
-  EXPECT_NE(refused.message().find("optimizer.beta1: 0.9 -> 0"), absl::string_view::npos) << refused;
+  EXPECT_NE(refused.message().find("optimizer.beta1: 0.9 -> 0"), absl::string_view::npos)
+      << refused;
 }
 
 TEST_F(ResumeTest, AManifestThatLeavesZerosOutIsTheSameRunAsOneThatHasThem) {
@@ -146,7 +156,10 @@ TEST_F(ResumeTest, AFolderThatCannotBeWrittenIsAWrongOut) {
   ASSERT_TRUE(output.ok());
   const absl::Status status = (*output)->BeginAfter(1);
   EXPECT_EQ(cli::ExitCodeOf(status), 2) << status;
-  EXPECT_NE(status.message().find("metrics.jsonl.draft: Is a directory; give an --out that can be written"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find(
+                "metrics.jsonl.draft: Is a directory; give an --out that can be written"),
+            absl::string_view::npos)
+      << status;
 }
 
 }  // namespace

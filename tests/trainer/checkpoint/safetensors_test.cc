@@ -15,12 +15,13 @@ TEST(SafetensorsTest, EveryTypeShapeAndNameComesBackAsItWas) {
   const support::TempFolder folder;
   Safetensors written;
   written.metadata = {{"format", "tandem"}, {"quo\"te\\", "line\nbreak, \xc3\xa4"}};
-  written.tensors = {{"blocks.0.weight", Tensor::FromVector<float>({1, -2, 3.5f, 0, 5, 6}, Shape{2, 3})},
-                     {"blocks.0.weight#m", Tensor::FromVector<double>({0.1, 0.2})},
-                     {"scalar", Tensor::FromVector<int64_t>({-7}, Shape{})},
-                     {"nothing", Tensor::Empty(Shape{0, 4}, DType::F32)},
-                     {"b\"ytes", Tensor::FromVector<uint8_t>({1, 2, 255}, Shape{1, 1, 3, 1, 1})},
-                     {"counts", Tensor::FromVector<uint64_t>({~uint64_t{0}})}};
+  written.tensors = {
+      {"blocks.0.weight", Tensor::FromVector<float>({1, -2, 3.5f, 0, 5, 6}, Shape{2, 3})},
+      {"blocks.0.weight#m", Tensor::FromVector<double>({0.1, 0.2})},
+      {"scalar", Tensor::FromVector<int64_t>({-7}, Shape{})},
+      {"nothing", Tensor::Empty(Shape{0, 4}, DType::F32)},
+      {"b\"ytes", Tensor::FromVector<uint8_t>({1, 2, 255}, Shape{1, 1, 3, 1, 1})},
+      {"counts", Tensor::FromVector<uint64_t>({~uint64_t{0}})}};
   const auto digest = WriteSafetensors(folder / "x.safetensors", written);
   ASSERT_TRUE(digest.ok()) << digest.status();
   const std::string bytes = ReadBytes(folder / "x.safetensors");
@@ -31,12 +32,14 @@ TEST(SafetensorsTest, EveryTypeShapeAndNameComesBackAsItWas) {
   EXPECT_EQ(read->metadata, written.metadata);
   ASSERT_EQ(read->tensors.size(), written.tensors.size());
   for (const NamedTensor& expected : written.tensors) {
-    const auto found = std::find_if(read->tensors.begin(), read->tensors.end(),
-                                    [&](const NamedTensor& tensor) { return tensor.name == expected.name; });
+    const auto found =
+        std::find_if(read->tensors.begin(), read->tensors.end(),
+                     [&](const NamedTensor& tensor) { return tensor.name == expected.name; });
     ASSERT_NE(found, read->tensors.end()) << expected.name;
     EXPECT_EQ(found->tensor.shape(), expected.tensor.shape());
     ASSERT_EQ(found->tensor.dtype(), expected.tensor.dtype());
-    EXPECT_EQ(0, std::memcmp(found->tensor.raw(), expected.tensor.raw(), expected.tensor.num_bytes()));
+    EXPECT_EQ(0,
+              std::memcmp(found->tensor.raw(), expected.tensor.raw(), expected.tensor.num_bytes()));
   }
 }
 
@@ -44,13 +47,15 @@ TEST(SafetensorsTest, LayoutIsTheFormatsOwn) {
   const support::TempFolder folder;
   ASSERT_TRUE(WriteSafetensors(folder / "x", {{{"a", Tensor::FromVector<float>({1})}}, {}}).ok());
   const std::string json = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
-  EXPECT_EQ(ReadBytes(folder / "x"), std::string("\x38\0\0\0\0\0\0\0", 8) + json + std::string(56 - json.size(), ' ') +
+  EXPECT_EQ(ReadBytes(folder / "x"), std::string("\x38\0\0\0\0\0\0\0", 8) + json +
+                                         std::string(56 - json.size(), ' ') +
                                          std::string("\0\0\x80\x3f", 4));
 }
 
 TEST(SafetensorsTest, AnyTruncationAndAnyTailIsRefused) {
   const support::TempFolder folder;
-  ASSERT_TRUE(WriteSafetensors(folder / "x", {{{"a", Tensor::FromVector<float>({1, 2})}}, {}}).ok());
+  ASSERT_TRUE(
+      WriteSafetensors(folder / "x", {{{"a", Tensor::FromVector<float>({1, 2})}}, {}}).ok());
   const std::string bytes = ReadBytes(folder / "x");
   for (size_t size = 0; size < bytes.size(); ++size) {
     WriteBytes(folder / "x", bytes.substr(0, size));
@@ -65,7 +70,8 @@ TEST(SafetensorsTest, AnyTruncationAndAnyTailIsRefused) {
 
 TEST(SafetensorsTest, HugeHeaderLengthAllocatesNothing) {
   const support::TempFolder folder;
-  for (const char* length : {"\xff\xff\xff\xff\xff\xff\xff\xff", "\x01\xe1\xf5\x05\0\0\0\0", "\xf8\xff\xff\xff\xff\xff\xff\x7f"}) {
+  for (const char* length : {"\xff\xff\xff\xff\xff\xff\xff\xff", "\x01\xe1\xf5\x05\0\0\0\0",
+                             "\xf8\xff\xff\xff\xff\xff\xff\x7f"}) {
     WriteBytes(folder / "x", std::string(length, 8) + "{}");
     EXPECT_TRUE(absl::IsFailedPrecondition(ReadSafetensors(folder / "x").status()));
   }
@@ -93,10 +99,13 @@ TEST(SafetensorsHeaderTest, HostileHeadersAreRefusedWithAReason) {
       {R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "whole number"},
       {R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", "expected ]"},
       {R"({"a":{"dtype":"F32","shape":[1,1,1,1,1,2],"data_offsets":[0,8]}})", "5 extents"},
-      {R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]}})", "too large"},
+      {R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]}})",
+       "too large"},
       {R"({"a":{"dtype":"F32","shape":[9223372036854775809],"data_offsets":[0,8]}})", "too large"},
-      {R"({"a":{"dtype":"F32","shape":[18446744073709551618],"data_offsets":[0,8]}})", "beyond 64 bits"},
-      {R"({"a":{"dtype":"F32","shape":[0,9223372036854775807],"data_offsets":[0,8]}})", "too large"},
+      {R"({"a":{"dtype":"F32","shape":[18446744073709551618],"data_offsets":[0,8]}})",
+       "beyond 64 bits"},
+      {R"({"a":{"dtype":"F32","shape":[0,9223372036854775807],"data_offsets":[0,8]}})",
+       "too large"},
       {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12 bytes"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", "must begin at 0"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", "two numbers"},
@@ -106,7 +115,8 @@ TEST(SafetensorsHeaderTest, HostileHeadersAreRefusedWithAReason) {
        "must begin at 8"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[0],"data_offsets":[8,8]}})",
        "twice"},
-      {R"({"__metadata__":{"k":1},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "expected \""},
+      {R"({"__metadata__":{"k":1},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+       "expected \""},
       {R"({"a\ud800":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "escape"},
       {R"({"a\u00)", "escape"},
       {R"({"a\)", "escape"},
@@ -115,14 +125,16 @@ TEST(SafetensorsHeaderTest, HostileHeadersAreRefusedWithAReason) {
   for (const Hostile& hostile : cases) {
     const absl::Status status = ParseHeader(hostile.json, kDataBytes).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << hostile.json;
-    EXPECT_NE(status.message().find(hostile.word), absl::string_view::npos) << hostile.json << "\n" << status;
+    EXPECT_NE(status.message().find(hostile.word), absl::string_view::npos) << hostile.json << "\n"
+                                                                            << status;
   }
 }
 
 TEST(SafetensorsHeaderTest, OtherWritersJsonIsRead) {
   const auto header = ParseHeader(
       " { \"b\" : { \"data_offsets\" : [ 4 , 8 ] , \"shape\" : [ ] , \"dtype\" : \"F32\" } ,\n"
-      "\t\"\\u0061\\u00e4\\/\\n\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"__metadata__\":{}}   ",
+      "\t\"\\u0061\\u00e4\\/"
+      "\\n\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"__metadata__\":{}}   ",
       8);
   ASSERT_TRUE(header.ok()) << header.status();
   ASSERT_EQ(header->tensors.size(), 2u);
@@ -132,7 +144,8 @@ TEST(SafetensorsHeaderTest, OtherWritersJsonIsRead) {
 }
 
 TEST(SafetensorsHeaderTest, EveryFlippedBitOfAHeaderIsAnErrorOrAnotherHeader) {
-  const std::string json = R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  const std::string json =
+      R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   for (size_t bit = 0; bit < json.size() * 8; ++bit) {
     std::string damaged = json;
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ 1 << bit % 8);

@@ -49,7 +49,8 @@ class SmallRun {
       : host_(num_workers), parameters_(seed, DType::F32) {
     parameters_.Normal("layer.weight", Shape{4, 3}, 1);
     parameters_.Constant("layer.bias", Shape{3}, 0.5);
-    optimizer_ = std::make_unique<optim::DenseOptimizer>(optim::DenseOptions{.kind = kind}, &parameters_);
+    optimizer_ =
+        std::make_unique<optim::DenseOptimizer>(optim::DenseOptions{.kind = kind}, &parameters_);
     EXPECT_TRUE(client_.CreateTables({Spec()}, absl::Seconds(30)).ok());
   }
 
@@ -57,7 +58,8 @@ class SmallRun {
   void Train(uint64_t step) {
     for (const auto& parameter : parameters_.all()) {
       Tensor gradient = Tensor::Empty(parameter->shape, DType::F32);
-      for (int64_t i = 0; i < gradient.num_elements(); ++i) gradient.Set(i, static_cast<double>(step) - 0.1 * i);
+      for (int64_t i = 0; i < gradient.num_elements(); ++i)
+        gradient.Set(i, static_cast<double>(step) - 0.1 * i);
       LeafNode& leaf = parameter->variable.leaf();
       leaf.ClearGradient();
       leaf.PlaceGradient(gradient);
@@ -75,7 +77,8 @@ class SmallRun {
   }
 
   // `best_step`: the best step that the run knows at that time.
-  absl::Status Write(const std::string& folder, uint64_t step, int keep = 1, uint64_t best_step = 0) {
+  absl::Status Write(const std::string& folder, uint64_t step, int keep = 1,
+                     uint64_t best_step = 0) {
     const optim::DenseState state = optimizer_->State();
     WriteArgs args{.folder = folder,
                    .manifest = {},
@@ -94,7 +97,8 @@ class SmallRun {
 
   // The run's params_hash.
   absl::uint128 Hash() {
-    return optimizer_->State().Hash() + client_.Hash().Wait(absl::Now() + absl::Seconds(30)).value().hash;
+    return optimizer_->State().Hash() +
+           client_.Hash().Wait(absl::Now() + absl::Seconds(30)).value().hash;
   }
 
   ParameterSet& parameters() { return parameters_; }
@@ -124,7 +128,8 @@ class CheckpointTest : public testing::Test {
 
   std::vector<std::string> Names(const std::string& folder) const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      names.push_back(entry.path().filename().string());
     std::sort(names.begin(), names.end());
     return names;
   }

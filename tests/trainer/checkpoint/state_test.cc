@@ -23,10 +23,13 @@ class StateTest : public CheckpointTest {
     const absl::uint128 before = optimizer.State().Hash();
     for (bool state : {false, true}) {
       if (!state && kind != optim::Kind::ADAM) continue;  // parameters do not care
-      const absl::Status status = state ? LoadState(Open(), optimizer.State()) : LoadParameters(Open(), model);
+      const absl::Status status =
+          state ? LoadState(Open(), optimizer.State()) : LoadParameters(Open(), model);
       EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-      EXPECT_NE(status.message().find(word), absl::string_view::npos) << status << "\nwanted: " << word;
-      EXPECT_NE(status.message().find("step-00000002/dense.safetensors"), absl::string_view::npos) << status;
+      EXPECT_NE(status.message().find(word), absl::string_view::npos)
+          << status << "\nwanted: " << word;
+      EXPECT_NE(status.message().find("step-00000002/dense.safetensors"), absl::string_view::npos)
+          << status;
     }
     EXPECT_EQ(optimizer.State().Hash(), before);
   }
@@ -71,8 +74,10 @@ TEST_F(StateTest, ParametersDoNotNeedTheOptimizerOfTheRun) {
 
 TEST_F(StateTest, AnotherModelIsRefusedAndNothingChanges) {
   TrainAndWrite(2);
-  ParameterSet more(2, DType::F32), fewer(2, DType::F32), shape(2, DType::F32), dtype(2, DType::F64);
-  for (ParameterSet* model : {&more, &fewer, &shape, &dtype}) model->Normal("layer.weight", Shape{4, 3}, 1);
+  ParameterSet more(2, DType::F32), fewer(2, DType::F32), shape(2, DType::F32),
+      dtype(2, DType::F64);
+  for (ParameterSet* model : {&more, &fewer, &shape, &dtype})
+    model->Normal("layer.weight", Shape{4, 3}, 1);
   for (ParameterSet* model : {&more, &dtype}) model->Constant("layer.bias", Shape{3}, 0);
   more.Constant("layer.extra", Shape{1}, 0);
   shape.Constant("layer.bias", Shape{4}, 0);
@@ -84,8 +89,10 @@ TEST_F(StateTest, AnotherModelIsRefusedAndNothingChanges) {
 
 TEST_F(StateTest, AnotherOptimizerIsRefusedByItsSlots) {
   TrainAndWrite(2);
-  for (auto [kind, word] : {std::pair(optim::Kind::SGD, "slots {m, v} of ADAM, the job's optimizer has {}"),
-                            std::pair(optim::Kind::ADAGRAD, "slots {m, v} of ADAM, the job's optimizer has {accumulator}")}) {
+  for (auto [kind, word] :
+       {std::pair(optim::Kind::SGD, "slots {m, v} of ADAM, the job's optimizer has {}"),
+        std::pair(optim::Kind::ADAGRAD,
+                  "slots {m, v} of ADAM, the job's optimizer has {accumulator}")}) {
     SmallRun other(1, 99, kind);
     ExpectRefused(other.parameters(), word, kind);
   }
@@ -106,11 +113,12 @@ TEST_F(StateTest, RowsThatDoNotFitNameTheCheckpoint) {
 }
 
 TEST_F(StateTest, ANumberThatIsNotFiniteIsNotWrittenAndTheOlderCheckpointStays) {
-  const Tensor weight = run_.parameters().all()[0]->variable.value(), slot = run_.optimizer().slots(1)[1];
+  const Tensor weight = run_.parameters().all()[0]->variable.value(),
+               slot = run_.optimizer().slots(1)[1];
   TrainAndWrite(1);
   Train(2);
-  for (const auto& [tensor, word] :
-       {std::pair(weight, "parameter layer.weight is not finite"), std::pair(slot, "layer.bias#v is not finite")}) {
+  for (const auto& [tensor, word] : {std::pair(weight, "parameter layer.weight is not finite"),
+                                     std::pair(slot, "layer.bias#v is not finite")}) {
     for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
       const double good = tensor.At(tensor.num_elements() - 1);
       tensor.Set(tensor.num_elements() - 1, bad);
@@ -128,7 +136,8 @@ TEST_F(StateTest, ANumberThatIsNotFiniteIsRefusedByNameAndNothingChanges) {
   TrainAndWrite(2);
   SpoilTensor(folder_ / "step-00000002", "layer.bias");
   SmallRun other(1, /*seed=*/99);
-  ExpectRefused(other.parameters(), "parameter layer.bias is not finite (NaN or infinity); take another checkpoint");
+  ExpectRefused(other.parameters(),
+                "parameter layer.bias is not finite (NaN or infinity); take another checkpoint");
 }
 
 TEST_F(StateTest, ASlotThatIsNotFiniteIsRefusedOnlyWhereSlotsAreLoaded) {
@@ -138,7 +147,8 @@ TEST_F(StateTest, ASlotThatIsNotFiniteIsRefusedOnlyWhereSlotsAreLoaded) {
   EXPECT_TRUE(LoadParameters(Open(), other.parameters()).ok());
   const absl::Status state = LoadState(Open(), other.optimizer().State());
   EXPECT_TRUE(absl::IsFailedPrecondition(state)) << state;
-  EXPECT_NE(state.message().find("parameter layer.bias#m is not finite"), absl::string_view::npos) << state;
+  EXPECT_NE(state.message().find("parameter layer.bias#m is not finite"), absl::string_view::npos)
+      << state;
 }
 
 }  // namespace

@@ -13,9 +13,9 @@
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/checkpoint/file_damage.h"
 #include "trainer/cli/commands.h"
-#include "trainer/job/job_config.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/job/job_config.h"
 #include "trainer/loop/train_loop.h"
 
 namespace tandem {
@@ -32,7 +32,8 @@ class TrainedRunTest : public testing::Test {
     options.max_length = 9;
     EXPECT_TRUE(data::WriteSequences(data::Generate(options).log, folder_ / "log.txt").ok());
     WriteBytes(folder_ / "job.textproto",
-               "model { sequence_rec { max_length: 8 layers: 1 heads: 2 ffn_dim: 16 loss: BCE dropout: 0.2 } }\n"
+               "model { sequence_rec { max_length: 8 layers: 1 heads: 2 ffn_dim: 16 loss: BCE "
+               "dropout: 0.2 } }\n"
                "tables { name: \"item\" dim: 8 }\n"
                "optimizer { learning_rate: 0.01 }\n"
                "train { batch_size: 64 max_epochs: 3 }\n");
@@ -49,15 +50,17 @@ class TrainedRunTest : public testing::Test {
     EXPECT_TRUE(output.ok()) << output.status();
     ps::TableHost host(2);
     auto groups = comm::ThreadGroup::Create(kReplicas, "dp");
-    std::vector<absl::StatusOr<report::RunSummary>> results(kReplicas, absl::UnknownError("not run"));
+    std::vector<absl::StatusOr<report::RunSummary>> results(kReplicas,
+                                                            absl::UnknownError("not run"));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kReplicas; ++rank) {
       threads.emplace_back([&, rank] {
         ps::LocalClient client(host, static_cast<uint32_t>(rank), kReplicas);
-        results[rank] = loop::RunReplica(*job, **data, {.group = groups[rank].get(),
-                                                       .clients = ps::ClientsOf(client),
-                                                       .output = rank == 0 ? output->get() : nullptr,
-                                                        .num_servers = 0});
+        results[rank] = loop::RunReplica(*job, **data,
+                                         {.group = groups[rank].get(),
+                                          .clients = ps::ClientsOf(client),
+                                          .output = rank == 0 ? output->get() : nullptr,
+                                          .num_servers = 0});
       });
     }
     for (auto& thread : threads) thread.join();
@@ -101,7 +104,8 @@ class TrainedRunTest : public testing::Test {
       mapped += "\n";
     }
     folder_.Write("log.txt", mapped);
-    WriteBytes(folder_ / "job.textproto", ReadBytes(folder_ / "job.textproto") + "data { ids: MAP }\n");
+    WriteBytes(folder_ / "job.textproto",
+               ReadBytes(folder_ / "job.textproto") + "data { ids: MAP }\n");
   }
 
   // Replaces the job by a language model of this text.

@@ -1,13 +1,13 @@
 // Command lines that are refused before any command runs.
-#include <gtest/gtest.h>
+#include "trainer/cli/command_line.h"
 
 #include <filesystem>
+#include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
 #include "tests/support/temp_folder.h"
 #include "trainer/bench/commands.h"
-#include "trainer/cli/command_line.h"
 #include "trainer/cli/help_text.h"
 #include "trainer/cli/run_folder.h"
 
@@ -19,16 +19,20 @@ int CodeOf(std::vector<std::string> arguments, std::string* errors) {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   testing::internal::CaptureStderr();
-  const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data(), {bench::AddBenchCommands});
+  const int code =
+      RunCommandLine(static_cast<int>(argv.size()), argv.data(), {bench::AddBenchCommands});
   *errors = testing::internal::GetCapturedStderr();
   return code;
 }
 
 TEST(CommandLineTest, AnArgumentThatIsNoUtf8IsRefusedAtOnce) {
   const std::vector<std::vector<std::string>> lines = {
-      {"launch", "job", "--set", "data.path=l\xE9.txt"}, {"launch", "job", "--out", "f\xE9"},
-      {"launch", "j\xE9"},                               {"eval", "job", "--checkpoint", "f\xE9"},
-      {"inspect", "f\xE9"},                              {"launch", "job", "--set", "name=caf\xE9"}};
+      {"launch", "job", "--set", "data.path=l\xE9.txt"},
+      {"launch", "job", "--out", "f\xE9"},
+      {"launch", "j\xE9"},
+      {"eval", "job", "--checkpoint", "f\xE9"},
+      {"inspect", "f\xE9"},
+      {"launch", "job", "--set", "name=caf\xE9"}};
   for (const std::vector<std::string>& line : lines) {
     std::string errors;
     EXPECT_EQ(CodeOf(line, &errors), 2);
@@ -81,7 +85,8 @@ TEST(CommandLineTest, HelpNamesTheCommandInItsUsageLine) {
 TEST(HelpTextTest, LinesBreakAtSpacesAndKeepTheirColumn) {
   const std::string flag = "  --flag VALUE                one two three";
   EXPECT_EQ(WrapHelp(flag, 80), flag + "\n");
-  EXPECT_EQ(WrapHelp(flag, 38), "  --flag VALUE                one two\n                              three\n");
+  EXPECT_EQ(WrapHelp(flag, 38),
+            "  --flag VALUE                one two\n                              three\n");
   EXPECT_EQ(WrapHelp("a sentence of words", 10), "a sentence\nof words\n");
   const std::string word(50, 'x');
   EXPECT_EQ(WrapHelp("  --flag VALUE                " + word + " y", 40),
@@ -100,7 +105,8 @@ TEST(CommandLineTest, VersionTellsTheCommitAndWhatItComputesWith) {
 }
 
 TEST(CommandLineTest, AddressesAreCheckedBeforeAnythingWaits) {
-  for (const char* address : {"127.0.0.1", "127.0.0.1:99999", "http://127.0.0.1:5000", "*:0", "::1:0"}) {
+  for (const char* address :
+       {"127.0.0.1", "127.0.0.1:99999", "http://127.0.0.1:5000", "*:0", "::1:0"}) {
     std::string errors;
     EXPECT_EQ(CodeOf({"trainer", "job", "--master", address}, &errors), 2);
     EXPECT_NE(errors.find("expected HOST:PORT"), std::string::npos) << errors;

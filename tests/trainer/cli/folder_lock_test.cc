@@ -1,13 +1,12 @@
 // The lock of an --out folder: its owner, its end, and the file that it leaves.
 #include "trainer/cli/folder_lock.h"
 
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <filesystem>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -25,7 +24,8 @@ TEST(FolderLockTest, SecondIsRefusedNamingTheOwner) {
   const absl::Status second = FolderLock::Take(folder.path(), "trainer-0").status();
   EXPECT_TRUE(absl::IsInvalidArgument(second)) << second;
   EXPECT_NE(second.message().find("launch on "), absl::string_view::npos) << second;
-  EXPECT_NE(second.message().find(absl::StrCat("pid ", getpid())), absl::string_view::npos) << second;
+  EXPECT_NE(second.message().find(absl::StrCat("pid ", getpid())), absl::string_view::npos)
+      << second;
 }
 
 TEST(FolderLockTest, EndsWithItsOwnerAndLeavesNothing) {
@@ -66,7 +66,8 @@ TEST(FolderLockTest, KilledOwnerLeavesNoLockButToWhomTheLockWasGiven) {
   const pid_t owner = fork();
   if (owner == 0) {
     const auto lock = FolderLock::Take(folder.path(), "launch");
-    const auto child = lock.ok() ? FolderLock::Adopt(folder.path(), dup((*lock)->fd())) : lock.status();
+    const auto child =
+        lock.ok() ? FolderLock::Adopt(folder.path(), dup((*lock)->fd())) : lock.status();
     if (!child.ok() || write(ready[1], "x", 1) != 1) _exit(1);
     pause();
   }

@@ -1,9 +1,8 @@
 #include "trainer/cli/job_secret.h"
 
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-
-#include <cstdlib>
 
 #include "tests/support/temp_folder.h"
 
@@ -12,7 +11,9 @@ namespace {
 
 constexpr char kText[] = "a secret for these tests";
 
-std::string TokenOf(const std::string& text) { return rpc::Credentials(*rpc::Secret::FromText(text, "a test")).shown(); }
+std::string TokenOf(const std::string& text) {
+  return rpc::Credentials(*rpc::Secret::FromText(text, "a test")).shown();
+}
 
 RoleOptions Role(const std::string& master, const std::string& listen) {
   RoleOptions options;
@@ -59,10 +60,13 @@ TEST_F(JobSecretTest, WithoutOneARoleWarnsAndUsesAddressesOfThisMachineAlone) {
   EXPECT_EQ(warning.rfind("[ps ", 0), 0u) << warning;
   EXPECT_NE(warning.find("] warning: no secret: "), std::string::npos) << warning;
   EXPECT_EQ(warning.find('\n'), warning.size() - 1) << warning;
-  for (const RoleOptions& options : {Role("10.1.2.3:7000", "127.0.0.1:0"), Role("127.0.0.1:7000", "0.0.0.0:0"), Role("127.0.0.1:7000", ":0")}) {
+  for (const RoleOptions& options :
+       {Role("10.1.2.3:7000", "127.0.0.1:0"), Role("127.0.0.1:7000", "0.0.0.0:0"),
+        Role("127.0.0.1:7000", ":0")}) {
     const absl::Status refused = CredentialsOfRole(options, "ps").status();
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-    EXPECT_NE(std::string(refused.message()).find("--secret-file FILE"), std::string::npos) << refused;
+    EXPECT_NE(std::string(refused.message()).find("--secret-file FILE"), std::string::npos)
+        << refused;
   }
 }
 
@@ -79,8 +83,11 @@ TEST_F(JobSecretTest, ALaunchThatWasGivenNoneDrawsOne) {
 }
 
 TEST(IsLoopbackTest, KnowsTheAddressesThatOnlyThisMachineReaches) {
-  for (const char* here : {"127.0.0.1:1", "127.9.9.9:0", "localhost:80", "[::1]:5", "[::ffff:127.0.0.1]:5"}) EXPECT_TRUE(IsLoopback(here)) << here;
-  for (const char* elsewhere : {"0.0.0.0:1", "[::]:1", ":1", "", "192.0.2.1:5", "[2001:db8::1]:5", "128.0.0.1:1", "*:0", "http://127.0.0.1:5"}) {
+  for (const char* here :
+       {"127.0.0.1:1", "127.9.9.9:0", "localhost:80", "[::1]:5", "[::ffff:127.0.0.1]:5"})
+    EXPECT_TRUE(IsLoopback(here)) << here;
+  for (const char* elsewhere : {"0.0.0.0:1", "[::]:1", ":1", "", "192.0.2.1:5", "[2001:db8::1]:5",
+                                "128.0.0.1:1", "*:0", "http://127.0.0.1:5"}) {
     EXPECT_FALSE(IsLoopback(elsewhere)) << elsewhere;
   }
 }

@@ -1,7 +1,6 @@
 // Whole runs whose trainers keep rows: the effect of `ps.consistency` ROW_BOUND and GEO and of
 // `ps.cache_rows` on a job.
 #include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,12 +12,12 @@
 #include "tests/support/temp_folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/client_of_job.h"
-#include "trainer/job/job_config.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
-#include "trainer/tasks/sequence_data.h"
 #include "trainer/loop/train_loop.h"
+#include "trainer/tasks/sequence_data.h"
 
 namespace tandem::cli {
 namespace {
@@ -40,14 +39,18 @@ class KeptRowsTest : public testing::Test {
   void TearDown() override { testing::internal::GetCapturedStdout(); }
 
   Job Load(const std::vector<std::string>& sets) {
-    const absl::StatusOr<Job> job = LoadJob(folder_.Write("job.textproto", kJob), sets, {.num_trainers = kReplicas});
+    const absl::StatusOr<Job> job =
+        LoadJob(folder_.Write("job.textproto", kJob), sets, {.num_trainers = kReplicas});
     EXPECT_TRUE(job.ok()) << job.status();
     return *job;
   }
   // Returns the losses of all steps. The run writes into `out`.
-  std::vector<double> Train(const Job& job, const std::string& out, const checkpoint::Checkpoint* resume = nullptr) {
-    const tasks::SequenceData data = {data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log,
-                                     nullptr, "log"};
+  std::vector<double> Train(const Job& job, const std::string& out,
+                            const checkpoint::Checkpoint* resume = nullptr) {
+    const tasks::SequenceData data = {
+        data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12})
+            .log,
+        nullptr, "log"};
     auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
     EXPECT_TRUE(output.ok()) << output.status();
     ps::TableHost host(1);
@@ -56,15 +59,19 @@ class KeptRowsTest : public testing::Test {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kReplicas; ++rank) {
       threads.emplace_back([&, rank] {
-        auto local = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), uint32_t{kReplicas}, job::ConsistencyOf(job));
+        auto local = std::make_unique<ps::LocalClient>(
+            host, static_cast<uint32_t>(rank), uint32_t{kReplicas}, job::ConsistencyOf(job));
         ps::MergedPushes& pushes = *local;
         auto merged = MergePushes(job, std::move(local), pushes, *groups[rank], 0);
         ASSERT_TRUE(merged.ok()) << merged.status();
         const ps::ClientStack clients = ClientOfJob(job, *std::move(merged), rank, kReplicas);
-        loop::ReplicaEnvironment environment{.resume = resume, .group = groups[rank].get(), .clients = clients};
+        loop::ReplicaEnvironment environment{
+            .resume = resume, .group = groups[rank].get(), .clients = clients};
         if (rank == 0) {
           environment.output = output->get();
-          environment.on_step = [&losses](const report::StepRecord& record) { losses.push_back(record.loss); };
+          environment.on_step = [&losses](const report::StepRecord& record) {
+            losses.push_back(record.loss);
+          };
         }
         const auto summary = loop::RunReplica(job, data, environment);
         ASSERT_TRUE(summary.ok()) << summary.status();
@@ -77,7 +84,9 @@ class KeptRowsTest : public testing::Test {
     for (std::thread& thread : threads) thread.join();
     return losses;
   }
-  std::vector<double> Train(const std::vector<std::string>& sets) { return Train(Load(sets), folder_.path() + "/out"); }
+  std::vector<double> Train(const std::vector<std::string>& sets) {
+    return Train(Load(sets), folder_.path() + "/out");
+  }
 
   const support::TempFolder folder_;
   absl::uint128 hash_ = 0;  // of the last run
@@ -101,7 +110,9 @@ TEST_F(KeptRowsTest, MergedPushesChangeNoBitOfASynchronousRun) {
     EXPECT_EQ(Train({set, "ps.merge_pushes=true"}), losses);
     EXPECT_EQ(hash_, hash) << set;
     EXPECT_NE(report_.find("merged pushes: gradients of"), std::string::npos) << report_;
-    EXPECT_EQ(report_.find("row cache: of") != std::string::npos, std::string(set).starts_with("ps.cache_rows")) << report_;
+    EXPECT_EQ(report_.find("row cache: of") != std::string::npos,
+              std::string(set).starts_with("ps.cache_rows"))
+        << report_;
   }
 }
 

@@ -1,8 +1,7 @@
 #include "trainer/data/floors.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <map>
 #include <utility>
 #include <vector>
@@ -43,7 +42,8 @@ std::vector<float> DenseScores(const Interactions& log, uint64_t latest, float t
   return scores;
 }
 
-void ExpectEqualsDenseOracle(const Interactions& log, const FloorRanks& floor, const Jagged& negatives, float weight) {
+void ExpectEqualsDenseOracle(const Interactions& log, const FloorRanks& floor,
+                             const Jagged& negatives, float weight) {
   size_t next = 0;
   for (int64_t u = 0; u < log.items.size(); ++u) {
     const auto items = log.items.row(u);
@@ -110,8 +110,10 @@ TEST(FloorsTest, TextFloorsAreTheWrittenOutSums) {
   text.vocabulary = Vocabulary(U"abc");
   text.train = {0, 1, 0, 1, 0, 2};  // followers: a: b b c; b: a a; c: none
   text.valid = {0, 1, 2, 2};
-  EXPECT_NEAR(UnigramLoss(text), -(std::log(3.0 / 6) + std::log(2.0 / 6) + 2 * std::log(1.0 / 6)) / 4, 1e-12);
-  EXPECT_NEAR(BigramLoss(text), -(std::log(3.0 / 6) + std::log(1.0 / 5) + std::log(1.0 / 3)) / 3, 1e-12);
+  EXPECT_NEAR(UnigramLoss(text),
+              -(std::log(3.0 / 6) + std::log(2.0 / 6) + 2 * std::log(1.0 / 6)) / 4, 1e-12);
+  EXPECT_NEAR(BigramLoss(text), -(std::log(3.0 / 6) + std::log(1.0 / 5) + std::log(1.0 / 3)) / 3,
+              1e-12);
 }
 
 }  // namespace

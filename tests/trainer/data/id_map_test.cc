@@ -29,7 +29,8 @@ TEST(IdMapTest, LinesGiveTheSameMap) {
   EXPECT_EQ(map->Find("b"), 1u);
   EXPECT_EQ(map->size(), 2u);
   EXPECT_EQ(IdMap::FromLines("")->size(), 0u);
-  for (const char* lines : {"a\na\n", "a\n\nb\n", "a"}) EXPECT_EQ(IdMap::FromLines(lines).status().code(), absl::StatusCode::kDataLoss) << lines;
+  for (const char* lines : {"a\na\n", "a\n\nb\n", "a"})
+    EXPECT_EQ(IdMap::FromLines(lines).status().code(), absl::StatusCode::kDataLoss) << lines;
 }
 
 TEST(MappedIdsTest, AnyTextIsAnId) {
@@ -54,10 +55,12 @@ TEST(MappedIdsTest, ErrorsShowTheFilesIds) {
   const auto error = [](std::string_view content, MappedIds ids = {}) {
     const TempFile file(content);
     const auto read = ReadSequences(file.path(), 0, &ids);
-    return read.ok() ? "no error" : "PATH" + std::string(read.status().message()).substr(file.path().size());
+    return read.ok() ? "no error"
+                     : "PATH" + std::string(read.status().message()).substr(file.path().size());
   };
   EXPECT_EQ(error("anna x\nbo y\nanna z\n"), "PATH:3: user anna already has line 1");
-  EXPECT_EQ(error("anna caf\xE9\n"), "PATH:1: expected `user item item ...`, found `caf\\xe9` at column 6");
+  EXPECT_EQ(error("anna caf\xE9\n"),
+            "PATH:1: expected `user item item ...`, found `caf\\xe9` at column 6");
   MappedIds closed;
   closed.items.Add("x");
   closed.closed = true;
@@ -65,7 +68,8 @@ TEST(MappedIdsTest, ErrorsShowTheFilesIds) {
 }
 
 TEST(MappedIdsTest, NegativesShareTheLogsNumbersAndAddTheirOwn) {
-  const TempFile log("anna a b c d\nbo d c b a\n"), negatives("bo e\nzoe a\nanna e b\n"), own("bo e\nanna d\n"), few("bo e\n");
+  const TempFile log("anna a b c d\nbo d c b a\n"), negatives("bo e\nzoe a\nanna e b\n"),
+      own("bo e\nanna d\n"), few("bo e\n");
   MappedIds ids;
   const auto read = ReadSequences(log.path(), 0, &ids);
   ASSERT_TRUE(read.ok()) << read.status();
@@ -74,9 +78,12 @@ TEST(MappedIdsTest, NegativesShareTheLogsNumbersAndAddTheirOwn) {
   EXPECT_EQ(Row(lists->lists, 0), (Ids{5, 2}));
   EXPECT_EQ(Row(lists->lists, 1), (Ids{5}));
   EXPECT_EQ(ids.items.size(), 5u);
-  EXPECT_EQ(ReadNegatives(own.path(), *read, &ids).status().message(),
-            own.path() + ":2: item id d (column 6) is what user anna is tested on; negatives are other items");
-  EXPECT_EQ(ReadNegatives(few.path(), *read, &ids).status().message(), few.path() + ": no line for user anna of the interaction log");
+  EXPECT_EQ(
+      ReadNegatives(own.path(), *read, &ids).status().message(),
+      own.path() +
+          ":2: item id d (column 6) is what user anna is tested on; negatives are other items");
+  EXPECT_EQ(ReadNegatives(few.path(), *read, &ids).status().message(),
+            few.path() + ": no line for user anna of the interaction log");
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 #include "trainer/data/interactions.h"
 
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cstdio>
+#include <gtest/gtest.h>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -57,7 +56,9 @@ TEST(SequencesTest, CatalogueLimitIsTheNumberOfItems) {
 }
 
 TEST(SequencesTest, ForeignLineEndsBlanksTabsAndByteOrderMarkAreAccepted) {
-  const TempFile file("\xEF\xBB\xBF" "1 2 3 \r\n\r\n  \t\n\n\t4\t5  6\t\r\n8 9");
+  const TempFile file(
+      "\xEF\xBB\xBF"
+      "1 2 3 \r\n\r\n  \t\n\n\t4\t5  6\t\r\n8 9");
   const auto read = ReadSequences(file.path(), 0);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->users, (Ids{1, 4, 8}));
@@ -67,27 +68,39 @@ TEST(SequencesTest, ForeignLineEndsBlanksTabsAndByteOrderMarkAreAccepted) {
 }
 
 TEST(SequencesTest, MalformedFieldIsQuotedWithItsColumn) {
-  EXPECT_EQ(SequencesError("1 2 3\n2 3 abc\n"), "PATH:2: expected `user item item ...`, found `abc` at column 5");
-  EXPECT_EQ(SequencesError("x 2\n"), "PATH:1: expected `user item item ...`, found `x` at column 1");
-  EXPECT_EQ(SequencesError("1 2,3\n"), "PATH:1: expected `user item item ...`, found `2,3` at column 3");
-  EXPECT_EQ(SequencesError("1 +2\n"), "PATH:1: expected `user item item ...`, found `+2` at column 3");
-  EXPECT_EQ(SequencesError("1 -\n"), "PATH:1: expected `user item item ...`, found `-` at column 3");
-  EXPECT_EQ(SequencesError("1 2.5\n"), "PATH:1: expected `user item item ...`, found `2.5` at column 3");
+  EXPECT_EQ(SequencesError("1 2 3\n2 3 abc\n"),
+            "PATH:2: expected `user item item ...`, found `abc` at column 5");
+  EXPECT_EQ(SequencesError("x 2\n"),
+            "PATH:1: expected `user item item ...`, found `x` at column 1");
+  EXPECT_EQ(SequencesError("1 2,3\n"),
+            "PATH:1: expected `user item item ...`, found `2,3` at column 3");
+  EXPECT_EQ(SequencesError("1 +2\n"),
+            "PATH:1: expected `user item item ...`, found `+2` at column 3");
+  EXPECT_EQ(SequencesError("1 -\n"),
+            "PATH:1: expected `user item item ...`, found `-` at column 3");
+  EXPECT_EQ(SequencesError("1 2.5\n"),
+            "PATH:1: expected `user item item ...`, found `2.5` at column 3");
 }
 
 TEST(SequencesTest, LineNumberCountsBlankLines) {
-  EXPECT_EQ(SequencesError("\n\r\n1 2\n\n\n2 0\n"), "PATH:6: item id 0 is reserved for padding (column 3)");
+  EXPECT_EQ(SequencesError("\n\r\n1 2\n\n\n2 0\n"),
+            "PATH:6: item id 0 is reserved for padding (column 3)");
 }
 
 TEST(SequencesTest, OldMacLineEndIsNotTakenForASpace) {
-  EXPECT_EQ(SequencesError("1 2\r3 4\n"), "PATH:1: expected `user item item ...`, found `2\\r3` at column 3");
+  EXPECT_EQ(SequencesError("1 2\r3 4\n"),
+            "PATH:1: expected `user item item ...`, found `2\\r3` at column 3");
 }
 
 TEST(SequencesTest, ANoBreakSpaceDoesNotLookLikeASpace) {
-  EXPECT_EQ(SequencesError("1 2\xC2\xA0" "3\n"), "PATH:1: expected `user item item ...`, found `2\\u00a03` at column 3");
-  EXPECT_EQ(SequencesError("1 caf\xE9\n"), "PATH:1: expected `user item item ...`, found `caf\\xe9` at column 3");
-  EXPECT_EQ(SequencesError("1 " + std::string(39, 'a') + "\xC3\xA9\n"),
-            "PATH:1: expected `user item item ...`, found `" + std::string(39, 'a') + "...` at column 3");
+  EXPECT_EQ(SequencesError("1 2\xC2\xA0"
+                           "3\n"),
+            "PATH:1: expected `user item item ...`, found `2\\u00a03` at column 3");
+  EXPECT_EQ(SequencesError("1 caf\xE9\n"),
+            "PATH:1: expected `user item item ...`, found `caf\\xe9` at column 3");
+  EXPECT_EQ(
+      SequencesError("1 " + std::string(39, 'a') + "\xC3\xA9\n"),
+      "PATH:1: expected `user item item ...`, found `" + std::string(39, 'a') + "...` at column 3");
 }
 
 TEST(SequencesTest, UsersAreCountedByWhatTheyAreLongEnoughFor) {
@@ -100,20 +113,24 @@ TEST(SequencesTest, UsersAreCountedByWhatTheyAreLongEnoughFor) {
 }
 
 TEST(SequencesTest, BinaryAndLongFieldsAreEscapedAndShortened) {
-  EXPECT_EQ(SequencesError("1 \x1b[2J\n"), "PATH:1: expected `user item item ...`, found `\\x1b[2J` at column 3");
-  EXPECT_EQ(SequencesError("1 " + std::string(100, 'a') + "\n"),
-            "PATH:1: expected `user item item ...`, found `" + std::string(40, 'a') + "...` at column 3");
+  EXPECT_EQ(SequencesError("1 \x1b[2J\n"),
+            "PATH:1: expected `user item item ...`, found `\\x1b[2J` at column 3");
+  EXPECT_EQ(
+      SequencesError("1 " + std::string(100, 'a') + "\n"),
+      "PATH:1: expected `user item item ...`, found `" + std::string(40, 'a') + "...` at column 3");
 }
 
 TEST(SequencesTest, UserWithoutItemsIsAnError) {
-  EXPECT_EQ(SequencesError("1 2\n2\n"), "PATH:2: expected `user item item ...`, found the end of the line");
+  EXPECT_EQ(SequencesError("1 2\n2\n"),
+            "PATH:2: expected `user item item ...`, found the end of the line");
 }
 
 TEST(SequencesTest, ImpossibleIdsAreNamed) {
   EXPECT_EQ(SequencesError("1 2 0\n"), "PATH:1: item id 0 is reserved for padding (column 5)");
   EXPECT_EQ(SequencesError("1 2\n2 -3\n"), "PATH:2: item id -3 is negative (column 3)");
   EXPECT_EQ(SequencesError("-1 2\n"), "PATH:1: user id -1 is negative (column 1)");
-  EXPECT_EQ(SequencesError("1 2 11\n", 10), "PATH:1: item id 11 is above the catalogue's largest id 10 (column 5)");
+  EXPECT_EQ(SequencesError("1 2 11\n", 10),
+            "PATH:1: item id 11 is above the catalogue's largest id 10 (column 5)");
   EXPECT_EQ(SequencesError("1 18446744073709551616\n"),
             "PATH:1: item id 18446744073709551616 does not fit in 64 bits (column 3)");
 }
@@ -157,7 +174,9 @@ TEST(SequencesTest, DirectoryAndPipeAreErrorsAndDoNotHang) {
 }
 
 TEST(PairsTest, UsersStandInOrderOfAppearanceAndKeepTheirItemsOrder) {
-  const TempFile file("\xEF\xBB\xBF" "9 1\n4 2\r\n\n9 3\n4 1\n9 2");
+  const TempFile file(
+      "\xEF\xBB\xBF"
+      "9 1\n4 2\r\n\n9 3\n4 1\n9 2");
   const auto read = ReadPairs(file.path(), 0);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->users, (Ids{9, 4}));
@@ -169,11 +188,13 @@ TEST(PairsTest, UsersStandInOrderOfAppearanceAndKeepTheirItemsOrder) {
 
 TEST(PairsTest, MalformedLinesAreErrorsWithTheirPlace) {
   EXPECT_EQ(PairsError("1 2\n1\n"), "PATH:2: expected `user item`, found the end of the line");
-  EXPECT_EQ(PairsError("1 2 881250949\n"), "PATH:1: expected `user item`, found `881250949` at column 5");
+  EXPECT_EQ(PairsError("1 2 881250949\n"),
+            "PATH:1: expected `user item`, found `881250949` at column 5");
   EXPECT_EQ(PairsError("user item\n"), "PATH:1: expected `user item`, found `user` at column 1");
   EXPECT_EQ(PairsError("1 1\n1 0\n"), "PATH:2: item id 0 is reserved for padding (column 3)");
   EXPECT_EQ(PairsError("1 -1\n"), "PATH:1: item id -1 is negative (column 3)");
-  EXPECT_EQ(PairsError("1 7\n", 6), "PATH:1: item id 7 is above the catalogue's largest id 6 (column 3)");
+  EXPECT_EQ(PairsError("1 7\n", 6),
+            "PATH:1: item id 7 is above the catalogue's largest id 6 (column 3)");
   EXPECT_EQ(PairsError("\n"), "PATH: the file has only blank lines");
 }
 
@@ -204,11 +225,16 @@ TEST_F(NegativesTest, AUsersOwnTargetsAreNoNegatives) {
   const auto error = [&log](std::string_view content) {
     const TempFile file(content);
     const auto read = ReadNegatives(file.path(), log);
-    return read.ok() ? "no error" : "PATH" + std::string(read.status().message()).substr(file.path().size());
+    return read.ok() ? "no error"
+                     : "PATH" + std::string(read.status().message()).substr(file.path().size());
   };
-  EXPECT_EQ(error("5 9\n3 9\n7 9 8 4\n"), "PATH:3: item id 4 (column 7) is what user 7 is tested on; negatives are other items");
-  EXPECT_EQ(error("5 9\n3 9\n7 3\n"), "PATH:3: item id 3 (column 3) is what user 7 is validated on; negatives are other items");
-  EXPECT_EQ(error("7 1 2\n3 1 9\n5 5 6\n"), "no error") << "what a user has seen may stand there, and user 5 is not evaluated";
+  EXPECT_EQ(error("5 9\n3 9\n7 9 8 4\n"),
+            "PATH:3: item id 4 (column 7) is what user 7 is tested on; negatives are other items");
+  EXPECT_EQ(
+      error("5 9\n3 9\n7 3\n"),
+      "PATH:3: item id 3 (column 3) is what user 7 is validated on; negatives are other items");
+  EXPECT_EQ(error("7 1 2\n3 1 9\n5 5 6\n"), "no error")
+      << "what a user has seen may stand there, and user 5 is not evaluated";
 }
 
 TEST_F(NegativesTest, AnItemThatComesTwiceWouldCountTwice) {
@@ -228,7 +254,8 @@ TEST_F(NegativesTest, FilesAreToldApartByTheirBytes) {
 
 TEST_F(NegativesTest, MissingUserAndBadIdsAreErrors) {
   EXPECT_EQ(Error("7 3\n"), "PATH: no line for user 5 of the interaction log");
-  EXPECT_EQ(Error("7 3\n5 10\n"), "PATH:2: item id 10 is above the catalogue's largest id 9 (column 3)");
+  EXPECT_EQ(Error("7 3\n5 10\n"),
+            "PATH:2: item id 10 is above the catalogue's largest id 9 (column 3)");
   EXPECT_EQ(Error("7 3\n5 0\n"), "PATH:2: item id 0 is reserved for padding (column 3)");
   EXPECT_EQ(Error("7 3\n7 4\n"), "PATH:2: user 7 already has line 1");
 }

@@ -1,7 +1,6 @@
 // The data room on real input: Last.FM as prepared for S3-Rec, whose floors without learning are
 // published.
 #include <gtest/gtest.h>
-
 #include <string>
 
 #include "tests/trainer/data/real_data.h"
@@ -16,7 +15,8 @@ class LastFmTest : public testing::Test {
  protected:
   void SetUp() override {
     const std::string path = RealDataFile("lastfm/LastFM.txt");
-    if (path.empty()) GTEST_SKIP() << "no lastfm/LastFM.txt below " << RealDataRoot() << " (set TANDEM_TEST_DATA)";
+    if (path.empty())
+      GTEST_SKIP() << "no lastfm/LastFM.txt below " << RealDataRoot() << " (set TANDEM_TEST_DATA)";
     auto log = ReadSequences(path, 0);
     ASSERT_TRUE(log.ok()) << log.status();
     log_ = *std::move(log);
@@ -25,7 +25,8 @@ class LastFmTest : public testing::Test {
     negatives_ = std::move(negatives->lists);
   }
 
-  void ExpectFloor(const FloorRanks& floor, double sampled_hr, double sampled_ndcg, double full_hr, double full_ndcg) {
+  void ExpectFloor(const FloorRanks& floor, double sampled_hr, double sampled_ndcg, double full_hr,
+                   double full_ndcg) {
     EXPECT_NEAR(SummariseExpected(floor.sampled).hr10, sampled_hr, 5e-5);
     EXPECT_NEAR(SummariseExpected(floor.sampled).ndcg10, sampled_ndcg, 5e-5);
     EXPECT_NEAR(Summarise(floor.full).hr10, full_hr, 5e-5);

@@ -1,8 +1,7 @@
 #include "trainer/data/ranking.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <limits>
 #include <vector>
 
@@ -64,7 +63,8 @@ TEST(SummariseTest, MeansOverAllUsers) {
   EXPECT_DOUBLE_EQ(metrics.hr20, 5 / 6.0);
   EXPECT_DOUBLE_EQ(metrics.ndcg5, (1 + 0.5) / 6);
   EXPECT_DOUBLE_EQ(metrics.ndcg10, (1 + 0.5 + 1 / std::log2(11)) / 6);
-  EXPECT_DOUBLE_EQ(metrics.ndcg20, (1 + 0.5 + 1 / std::log2(11) + 1 / std::log2(11.5) + 1 / std::log2(21)) / 6);
+  EXPECT_DOUBLE_EQ(metrics.ndcg20,
+                   (1 + 0.5 + 1 / std::log2(11) + 1 / std::log2(11.5) + 1 / std::log2(21)) / 6);
   EXPECT_DOUBLE_EQ(metrics.mrr, (1 + 1 / 3.0 + 0.1 + 1 / 10.5 + 1 / 20.0 + 1 / 21.0) / 6);
 }
 
@@ -94,7 +94,8 @@ TEST(TopIdsTest, OrderIsThatOfRanksTiesByIdWithoutPaddingAndSeen) {
   const std::vector<float> scores = {9, 3, 5, 5, 1, 8, nan, 2};
   EXPECT_EQ(TopIds(scores, 3, {{5, 99, 0}}, 20), (std::vector<uint64_t>{6, 2, 3, 1, 7, 4}));
   EXPECT_EQ(TopIds(scores, 3, {{5}}, 3), (std::vector<uint64_t>{6, 2, 3}));
-  EXPECT_EQ(TopIds(scores, 5, {{5, 6}}, 2), (std::vector<uint64_t>{5, 2})) << "a target that was seen is ranked all the same";
+  EXPECT_EQ(TopIds(scores, 5, {{5, 6}}, 2), (std::vector<uint64_t>{5, 2}))
+      << "a target that was seen is ranked all the same";
   EXPECT_EQ(TopIds({}, 1, {}, 5), std::vector<uint64_t>{});
 }
 

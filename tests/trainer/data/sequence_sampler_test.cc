@@ -1,8 +1,7 @@
 #include "trainer/data/sequence_sampler.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+#include <gtest/gtest.h>
 #include <map>
 #include <numeric>
 #include <set>
@@ -40,8 +39,11 @@ Interactions UnevenLog() {
 void Append(const SequenceBatch& part, SequenceBatch& whole) {
   EXPECT_EQ(part.first_sample, whole.num_samples());
   const int64_t shift = whole.num_tokens();
-  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
-  for (int64_t b = 0; b < part.num_samples(); ++b) whole.offsets.push_back(part.offsets[b + 1] + shift);
+  const auto append = [](auto& to, const auto& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (int64_t b = 0; b < part.num_samples(); ++b)
+    whole.offsets.push_back(part.offsets[b + 1] + shift);
   append(whole.users, part.users);
   append(whole.inputs, part.inputs);
   append(whole.targets, part.targets);
@@ -89,7 +91,8 @@ TEST(SequenceSamplerTest, EvaluationTargetsAreTheLastTwoItems) {
   const SequenceSampler sampler(&log, {});
   EXPECT_EQ(sampler.EvalTarget(Split::VALID, 0), 14u);
   EXPECT_EQ(sampler.EvalTarget(Split::TEST, 0), 15u);
-  EXPECT_EQ(sampler.History(Split::VALID, 0), absl::MakeConstSpan({uint64_t{11}, uint64_t{12}, uint64_t{13}}));
+  EXPECT_EQ(sampler.History(Split::VALID, 0),
+            absl::MakeConstSpan({uint64_t{11}, uint64_t{12}, uint64_t{13}}));
   EXPECT_EQ(sampler.History(Split::TEST, 0).back(), 14u);
   const SequenceBatch batch = sampler.EvalBatch(Split::TEST, 0, 1);
   EXPECT_EQ(batch.inputs, (Ids{11, 12, 13, 14}));
@@ -162,7 +165,8 @@ TEST(SequenceSamplerTest, EveryUserComesFirstEquallyOften) {
     for (int64_t place = 0; place < 5; ++place) ++at[{place, batch.users[place]}];
   }
   for (int64_t place = 0; place < 5; ++place) {
-    for (int64_t user = 0; user < 5; ++user) EXPECT_NEAR((at[{place, user}]), kEpochs / 5, 150);  // sd 28
+    for (int64_t user = 0; user < 5; ++user)
+      EXPECT_NEAR((at[{place, user}]), kEpochs / 5, 150);  // sd 28
   }
 }
 
@@ -263,7 +267,8 @@ TEST(SequenceSamplerTest, NegativesCanBeSwitchedOff) {
 
 TEST(SequenceSamplerTest, SharedNegativesDependOnSeedAndStepOnly) {
   const Interactions log = UnevenLog();
-  const SequenceSampler a(&log, {.seed = 1, .batch_size = 2}), b(&log, {.seed = 1, .batch_size = 50});
+  const SequenceSampler a(&log, {.seed = 1, .batch_size = 2}),
+      b(&log, {.seed = 1, .batch_size = 50});
   EXPECT_EQ(a.SharedNegatives(3, 100), b.SharedNegatives(3, 100));
   EXPECT_NE(a.SharedNegatives(3, 100), a.SharedNegatives(4, 100));
   const Ids few = a.SharedNegatives(3, 10), many = a.SharedNegatives(3, 4000);

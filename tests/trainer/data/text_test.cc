@@ -1,7 +1,6 @@
 #include "trainer/data/text.h"
 
 #include <gtest/gtest.h>
-
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,7 +46,8 @@ TEST(TextTest, TheFirstPartTrainsAndTheVocabularyIsItsSortedSymbols) {
 
 TEST(TextTest, TheCutIsTheFloorOfTheFractionOfSymbols) {
   EXPECT_EQ(Parts("aaaaaaaaaa", 0.79), "aaaaaaa|aaa");
-  EXPECT_EQ(Parts("\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4", 0.4), "\xC3\xA4\xC3\xA4|\xC3\xA4\xC3\xA4\xC3\xA4");
+  EXPECT_EQ(Parts("\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4", 0.4),
+            "\xC3\xA4\xC3\xA4|\xC3\xA4\xC3\xA4\xC3\xA4");
 }
 
 TEST(TextTest, ForeignLineEndsAndByteOrderMarkMakeNoDifference) {
@@ -55,11 +55,16 @@ TEST(TextTest, ForeignLineEndsAndByteOrderMarkMakeNoDifference) {
   EXPECT_EQ(plain, "a\nb\n\n|a\nb\n\n");
   EXPECT_EQ(Parts("a\r\nb\r\n\r\na\r\nb\r\n\r\n"), plain);
   EXPECT_EQ(Parts("a\rb\r\ra\rb\r\r"), plain);
-  EXPECT_EQ(Parts("\xEF\xBB\xBF" "a\r\nb\r\ra\nb\n\r\n"), plain);
+  EXPECT_EQ(Parts("\xEF\xBB\xBF"
+                  "a\r\nb\r\ra\nb\n\r\n"),
+            plain);
 }
 
 TEST(TextTest, AByteOrderMarkInsideTheTextIsASymbol) {
-  EXPECT_EQ(Parts("\xEF\xBB\xBF" "a\xEF\xBB\xBF" "aa"), "a\xEF\xBB\xBF|aa");
+  EXPECT_EQ(Parts("\xEF\xBB\xBF"
+                  "a\xEF\xBB\xBF"
+                  "aa"),
+            "a\xEF\xBB\xBF|aa");
 }
 
 TEST(TextTest, SymbolsOfOneToFourBytesAndNulAreSymbols) {
@@ -71,16 +76,21 @@ TEST(TextTest, SymbolsOfOneToFourBytesAndNulAreSymbols) {
 }
 
 TEST(TextTest, InvalidUtf8NamesLineAndByteOffset) {
-  EXPECT_EQ(Error("ab\x80"), "PATH:1: invalid UTF-8 at byte offset 2: a continuation byte without a start (0x80)");
+  EXPECT_EQ(Error("ab\x80"),
+            "PATH:1: invalid UTF-8 at byte offset 2: a continuation byte without a start (0x80)");
   EXPECT_EQ(Error("a\nb\r\nc\rd\xFFzz"),
-            "PATH:4: invalid UTF-8 at byte offset 8: a byte that no sequence begins with (0xff 0x7a 0x7a)");
-  EXPECT_EQ(Error("\xEF\xBB\xBF\xC3(...."),
-            "PATH:1: invalid UTF-8 at byte offset 3: a sequence is cut short (0xc3 0x28 0x2e 0x2e)");
-  EXPECT_EQ(Error("ab\xE2\x82"), "PATH:1: invalid UTF-8 at byte offset 2: the text ends inside a sequence (0xe2 0x82)");
+            "PATH:4: invalid UTF-8 at byte offset 8: a byte that no sequence begins with (0xff "
+            "0x7a 0x7a)");
+  EXPECT_EQ(
+      Error("\xEF\xBB\xBF\xC3(...."),
+      "PATH:1: invalid UTF-8 at byte offset 3: a sequence is cut short (0xc3 0x28 0x2e 0x2e)");
+  EXPECT_EQ(Error("ab\xE2\x82"),
+            "PATH:1: invalid UTF-8 at byte offset 2: the text ends inside a sequence (0xe2 0x82)");
 }
 
 TEST(TextTest, OverlongFormsSurrogatesAndNumbersAboveUnicodeAreInvalid) {
-  for (const std::string_view bytes : {"\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF"}) {
+  for (const std::string_view bytes :
+       {"\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF"}) {
     EXPECT_NE(Error("ab" + std::string(bytes)).find("an overlong form"), std::string::npos);
   }
   for (const std::string_view bytes : {"\xED\xA0\x80", "\xED\xBF\xBF"}) {
@@ -93,7 +103,8 @@ TEST(TextTest, OverlongFormsSurrogatesAndNumbersAboveUnicodeAreInvalid) {
 
 TEST(TextTest, APartWithoutOneWindowIsTooShort) {
   EXPECT_EQ(Error("abcdefg", 3),
-            "PATH: the text is too short: its training part has 3 known symbols, a window and its next symbol need 4; "
+            "PATH: the text is too short: its training part has 3 known symbols, a window and its "
+            "next symbol need 4; "
             "give a longer text, a smaller max_length or another data.train_fraction");
   EXPECT_EQ(Error("aaaaaaab", 3).substr(0, 68),
             "PATH: the text is too short: its validation part has 3 known symbols");

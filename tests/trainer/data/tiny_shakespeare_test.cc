@@ -15,7 +15,8 @@ class TinyShakespeareTest : public testing::Test {
   void SetUp() override {
     const std::string path = RealDataFile("tinyshakespeare/input.txt");
     if (path.empty()) {
-      GTEST_SKIP() << "no tinyshakespeare/input.txt below " << RealDataRoot() << " (set TANDEM_TEST_DATA)";
+      GTEST_SKIP() << "no tinyshakespeare/input.txt below " << RealDataRoot()
+                   << " (set TANDEM_TEST_DATA)";
     }
     auto text = ReadText(path, 0.9, 64);
     ASSERT_TRUE(text.ok()) << text.status();
@@ -30,7 +31,8 @@ TEST_F(TinyShakespeareTest, CountsAreTheKnownOnes) {
   EXPECT_EQ(text_.train.size(), 1003854u);
   EXPECT_EQ(text_.valid.size(), 111540u);
   EXPECT_EQ(text_.num_unseen, 0);
-  EXPECT_EQ(text_.vocabulary.Symbols(), "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+  EXPECT_EQ(text_.vocabulary.Symbols(),
+            "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
 }
 
 TEST_F(TinyShakespeareTest, ValidationHas3485WindowsOf32Symbols) {

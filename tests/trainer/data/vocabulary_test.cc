@@ -1,7 +1,6 @@
 #include "trainer/data/vocabulary.h"
 
 #include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 
@@ -21,14 +20,17 @@ TEST(VocabularyTest, SymbolsRoundTripInTheirOrder) {
 }
 
 TEST(VocabularyTest, ALeadingByteOrderMarkOfTheSymbolsIsASymbol) {
-  const auto vocabulary = Vocabulary::FromSymbols("\xEF\xBB\xBF" "\xF0\x9F\x98\x80");
+  const auto vocabulary = Vocabulary::FromSymbols(
+      "\xEF\xBB\xBF"
+      "\xF0\x9F\x98\x80");
   ASSERT_TRUE(vocabulary.ok());
   EXPECT_EQ(vocabulary->size(), 2);
 }
 
 TEST(VocabularyTest, DamagedSymbolsAreRefused) {
   for (const char* symbols : {"", "ab\x80", "aba"}) {
-    EXPECT_EQ(Vocabulary::FromSymbols(symbols).status().code(), absl::StatusCode::kDataLoss) << symbols;
+    EXPECT_EQ(Vocabulary::FromSymbols(symbols).status().code(), absl::StatusCode::kDataLoss)
+        << symbols;
   }
 }
 
@@ -45,7 +47,8 @@ TEST(VocabularyTest, EncodeLeavesOutAndCountsWhatItDoesNotKnow) {
 TEST(VocabularyTest, APromptThatIsNotUtf8IsRefused) {
   const auto encoded = Vocabulary(U"ab").Encode("ab\xC3");
   EXPECT_EQ(encoded.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(encoded.status().message().find("byte offset 2"), absl::string_view::npos) << encoded.status();
+  EXPECT_NE(encoded.status().message().find("byte offset 2"), absl::string_view::npos)
+      << encoded.status();
 }
 
 }  // namespace

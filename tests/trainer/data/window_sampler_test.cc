@@ -1,8 +1,7 @@
 #include "trainer/data/window_sampler.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <map>
 #include <vector>
 
@@ -23,8 +22,11 @@ Text Counting(int train, int valid) {
 void Append(const WindowBatch& part, WindowBatch& whole) {
   EXPECT_EQ(part.first_sample, whole.num_samples());
   const int64_t shift = whole.num_tokens();
-  const auto append = [](Numbers& to, const Numbers& from) { to.insert(to.end(), from.begin(), from.end()); };
-  for (int64_t b = 0; b < part.num_samples(); ++b) whole.offsets.push_back(part.offsets[b + 1] + shift);
+  const auto append = [](Numbers& to, const Numbers& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (int64_t b = 0; b < part.num_samples(); ++b)
+    whole.offsets.push_back(part.offsets[b + 1] + shift);
   append(whole.inputs, part.inputs);
   append(whole.targets, part.targets);
   append(whole.positions, part.positions);
@@ -77,7 +79,9 @@ TEST(WindowSamplerTest, ReplicasAndPartsCutTheSameWindows) {
 TEST(WindowSamplerTest, WindowsChangeWithStepAndSeed) {
   const Text text = Counting(900, 20);
   const auto windows = [&](uint64_t seed, int64_t step) {
-    return WindowSampler(&text, {.seed = seed, .batch_size = 8, .max_length = 6}).TrainBatch(step, 0, 1).inputs;
+    return WindowSampler(&text, {.seed = seed, .batch_size = 8, .max_length = 6})
+        .TrainBatch(step, 0, 1)
+        .inputs;
   };
   EXPECT_EQ(windows(1, 2), windows(1, 2));
   EXPECT_NE(windows(1, 2), windows(1, 3));

@@ -1,10 +1,9 @@
 // The messages that a user reads when a job is wrong: exact text, every mistake at once.
 #include "trainer/job/job_config.h"
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
@@ -18,30 +17,35 @@ namespace {
 class JobConfigTest : public testing::Test {
  protected:
   // Returns LoadJob's error for `text`, with the file called "job"; "" if the job is valid.
-  std::string Complaint(const std::string& text, const std::vector<std::string>& sets = {}, int num_trainers = 2) {
+  std::string Complaint(const std::string& text, const std::vector<std::string>& sets = {},
+                        int num_trainers = 2) {
     const support::TempFolder folder;
     const std::string path = folder.Write("job_config_test.textproto", text);
     const absl::StatusOr<Job> job = LoadJob(path, sets, {.num_trainers = num_trainers});
     if (job.ok()) return "";
     EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
     std::string message(job.status().message());
-    for (size_t at = 0; (at = message.find(path, at)) != std::string::npos; at += 3) message.replace(at, path.size(), "job");
+    for (size_t at = 0; (at = message.find(path, at)) != std::string::npos; at += 3)
+      message.replace(at, path.size(), "job");
     return message;
   }
 
   // A valid job, apart from the fields that a test adds or sets.
-  static constexpr char kGood[] = "data { path: \"log\" }\nmodel { sequence_rec { } }\ntables { name: \"item\" }\n";
+  static constexpr char kGood[] =
+      "data { path: \"log\" }\nmodel { sequence_rec { } }\ntables { name: \"item\" }\n";
   std::string Added(const std::string& text) { return Complaint(std::string(kGood) + text); }
   std::string Set(const std::string& assignment) { return Complaint(kGood, {assignment}); }
 };
 
 TEST_F(JobConfigTest, MissingFileIsNamed) {
   const auto job = LoadJob("/nowhere/job.textproto", {}, {});
-  EXPECT_EQ(job.status(), absl::InvalidArgumentError("job file /nowhere/job.textproto: No such file or directory"));
+  EXPECT_EQ(job.status(), absl::InvalidArgumentError(
+                              "job file /nowhere/job.textproto: No such file or directory"));
 }
 
 TEST_F(JobConfigTest, DirectoryIsNotAJob) {
-  EXPECT_EQ(LoadJob("/tmp", {}, {}).status(), absl::InvalidArgumentError("job file /tmp: is a directory"));
+  EXPECT_EQ(LoadJob("/tmp", {}, {}).status(),
+            absl::InvalidArgumentError("job file /tmp: is a directory"));
 }
 
 TEST_F(JobConfigTest, EmptyFileLacksWhatIsRequired) {
@@ -54,46 +58,63 @@ TEST_F(JobConfigTest, UnknownFieldsNameTheNearest) {
   EXPECT_EQ(Added("train { batch_sise: 3 }"),
             "job:4:9: unknown field \"batch_sise\" in Train; did you mean \"batch_size\"?");
   EXPECT_EQ(Added("Seed: 3"), "job:4:1: unknown field \"Seed\" in Job; did you mean \"seed\"?");
-  EXPECT_EQ(Added("batch_size: 3"), "job:4:1: unknown field \"batch_size\" in Job; did you mean \"train.batch_size\"?");
+  EXPECT_EQ(Added("batch_size: 3"),
+            "job:4:1: unknown field \"batch_size\" in Job; did you mean \"train.batch_size\"?");
   EXPECT_EQ(Added("max_lenght: 3"),
-            "job:4:1: unknown field \"max_lenght\" in Job; did you mean \"model.sequence_rec.max_length\"?");
-  EXPECT_EQ(Added("parallel { zzz { a: [1] } }"), "job:4:12: unknown field \"zzz\" in Parallel; Parallel has dp, transport");
+            "job:4:1: unknown field \"max_lenght\" in Job; did you mean "
+            "\"model.sequence_rec.max_length\"?");
+  EXPECT_EQ(Added("parallel { zzz { a: [1] } }"),
+            "job:4:12: unknown field \"zzz\" in Parallel; Parallel has dp, transport");
 }
 
 TEST_F(JobConfigTest, DenseTablesAreNotStoredAsRowsAre) {
   EXPECT_EQ(Complaint(kGood, {"tables[item].storage=BF16"}), "");
-  const std::string refused = Complaint(kGood, {"tables[item].storage=BF16", "placement=REPLICATED"});
-  EXPECT_NE(refused.find("storage is BF16; allowed: F32 with placement REPLICATED"), std::string::npos) << refused;
+  const std::string refused =
+      Complaint(kGood, {"tables[item].storage=BF16", "placement=REPLICATED"});
+  EXPECT_NE(refused.find("storage is BF16; allowed: F32 with placement REPLICATED"),
+            std::string::npos)
+      << refused;
 }
 
 TEST_F(JobConfigTest, UnknownEnumValuesListTheAllowed) {
   EXPECT_EQ(Added("optimizer {\n  kind: ADAN\n}"),
-            "job:5:9: optimizer.kind takes one of SGD, ADAGRAD, ADAM, ADAMW, ROWWISE_ADAGRAD, MOMENTUM, NESTEROV, ADADELTA, RMSPROP, "
+            "job:5:9: optimizer.kind takes one of SGD, ADAGRAD, ADAM, ADAMW, ROWWISE_ADAGRAD, "
+            "MOMENTUM, NESTEROV, ADADELTA, RMSPROP, "
             "AMSGRAD, FTRL, GROUP_FTRL, DC_SGD; found ADAN; did you mean ADAM?");
   EXPECT_EQ(Added("device: QUANTUM"), "job:4:9: device takes one of CPU, CUDA; found QUANTUM");
-  EXPECT_EQ(Added("device: \"CPU\""), "job:4:9: device takes one of CPU, CUDA; found \"CPU\"; did you mean CPU?");
-  EXPECT_EQ(Set("numerics=fast"), "--set numerics: numerics takes one of FAST; found fast; did you mean FAST?");
+  EXPECT_EQ(Added("device: \"CPU\""),
+            "job:4:9: device takes one of CPU, CUDA; found \"CPU\"; did you mean CPU?");
+  EXPECT_EQ(Set("numerics=fast"),
+            "--set numerics: numerics takes one of FAST; found fast; did you mean FAST?");
 }
 
 TEST_F(JobConfigTest, WrongTypesSayWhatIsTaken) {
   EXPECT_EQ(Added("train { batch_size: \"64\" }"),
             "job:4:21: train.batch_size takes a whole number of 32 bits; found \"64\"");
-  EXPECT_EQ(Added("train { batch_size: 6.5 }"), "job:4:21: train.batch_size takes a whole number of 32 bits; found 6.5");
+  EXPECT_EQ(Added("train { batch_size: 6.5 }"),
+            "job:4:21: train.batch_size takes a whole number of 32 bits; found 6.5");
   EXPECT_EQ(Added("train { batch_size: 2147483648 }"),
             "job:4:21: train.batch_size takes a whole number of 32 bits; found 2147483648");
-  EXPECT_EQ(Added("train { max_steps: many }"), "job:4:20: train.max_steps takes a whole number; found many");
+  EXPECT_EQ(Added("train { max_steps: many }"),
+            "job:4:20: train.max_steps takes a whole number; found many");
   EXPECT_EQ(Added("seed: -1"), "job:4:7: seed takes a whole number of at least 0; found -1");
-  EXPECT_EQ(Added("optimizer { beta1: high }"), "job:4:20: optimizer.beta1 takes a number between -3.4e38 and 3.4e38; found high");
-  EXPECT_EQ(Added("optimizer { beta1: nan }"), "job:4:20: optimizer.beta1 takes a number between -3.4e38 and 3.4e38; found nan");
-  EXPECT_EQ(Added("optimizer { beta1: -inf }"), "job:4:20: optimizer.beta1 takes a number between -3.4e38 and 3.4e38; found -inf");
+  EXPECT_EQ(Added("optimizer { beta1: high }"),
+            "job:4:20: optimizer.beta1 takes a number between -3.4e38 and 3.4e38; found high");
+  EXPECT_EQ(Added("optimizer { beta1: nan }"),
+            "job:4:20: optimizer.beta1 takes a number between -3.4e38 and 3.4e38; found nan");
+  EXPECT_EQ(Added("optimizer { beta1: -inf }"),
+            "job:4:20: optimizer.beta1 takes a number between -3.4e38 and 3.4e38; found -inf");
   EXPECT_EQ(Added("name: unquoted"), "job:4:7: name takes a quoted string; found unquoted");
   EXPECT_EQ(Added("train: 5"), "job:4:8: train takes fields in braces; found 5");
-  EXPECT_EQ(Added("seed { a: 1 }"), "job:4:6: seed takes a whole number of at least 0; found fields in braces");
+  EXPECT_EQ(Added("seed { a: 1 }"),
+            "job:4:6: seed takes a whole number of at least 0; found fields in braces");
 }
 
 TEST_F(JobConfigTest, DuplicatesNameBothPlaces) {
-  EXPECT_EQ(Added("seed: 1\nseed: 2"), "job:5:1: seed is given twice, first at job:4:1; allowed: once");
-  EXPECT_EQ(Added("data { path: \"x\" }"), "job:4:1: data is given twice, first at job:1:1; allowed: once");
+  EXPECT_EQ(Added("seed: 1\nseed: 2"),
+            "job:5:1: seed is given twice, first at job:4:1; allowed: once");
+  EXPECT_EQ(Added("data { path: \"x\" }"),
+            "job:4:1: data is given twice, first at job:1:1; allowed: once");
 }
 
 TEST_F(JobConfigTest, SyntaxErrorHidesWhatMayFollowIt) {
@@ -104,23 +125,25 @@ TEST_F(JobConfigTest, SyntaxErrorHidesWhatMayFollowIt) {
 }
 
 TEST_F(JobConfigTest, EverythingWrongIsReportedAtOnce) {
-  EXPECT_EQ(Complaint("data { format: CSV }\n"
-                      "model { sequence_rec { heads: 3 dropout: 1 } }\n"
-                      "tables { name: \"item\" dimm: 8 }\n"
-                      "train {\n"
-                      "  batch_size: -2\n"
-                      "  max_epochs: \"two\"\n"
-                      "}\n",
-                      {"ps.threads=100", "checkpoint.kep=2"}),
-            "job:1:16: data.format takes one of SEQUENCES, PAIRS, TEXT; found CSV\n"
-            "job:3:23: unknown field \"dimm\" in Table; did you mean \"dim\"?\n"
-            "job:6:15: train.max_epochs takes a whole number of 32 bits; found \"two\"\n"
-            "--set checkpoint.kep: unknown field \"kep\" in CheckpointPolicy; did you mean \"keep\"?\n"
-            "job:1:1: data.path is required: set it here or with --set data.path=FILE\n"
-            "job:2:33: model.sequence_rec.dropout is 1; allowed: at least 0 and below 1\n"
-            "job:2:24: model.sequence_rec.heads is 3 with tables[0].dim 64; allowed: a divisor of the dim\n"
-            "job:5:3: train.batch_size is -2; allowed: 1 .. 1048576\n"
-            "--set ps.threads: ps.threads is 100; allowed: 1 .. 64");
+  EXPECT_EQ(
+      Complaint("data { format: CSV }\n"
+                "model { sequence_rec { heads: 3 dropout: 1 } }\n"
+                "tables { name: \"item\" dimm: 8 }\n"
+                "train {\n"
+                "  batch_size: -2\n"
+                "  max_epochs: \"two\"\n"
+                "}\n",
+                {"ps.threads=100", "checkpoint.kep=2"}),
+      "job:1:16: data.format takes one of SEQUENCES, PAIRS, TEXT; found CSV\n"
+      "job:3:23: unknown field \"dimm\" in Table; did you mean \"dim\"?\n"
+      "job:6:15: train.max_epochs takes a whole number of 32 bits; found \"two\"\n"
+      "--set checkpoint.kep: unknown field \"kep\" in CheckpointPolicy; did you mean \"keep\"?\n"
+      "job:1:1: data.path is required: set it here or with --set data.path=FILE\n"
+      "job:2:33: model.sequence_rec.dropout is 1; allowed: at least 0 and below 1\n"
+      "job:2:24: model.sequence_rec.heads is 3 with tables[0].dim 64; allowed: a divisor of the "
+      "dim\n"
+      "job:5:3: train.batch_size is -2; allowed: 1 .. 1048576\n"
+      "--set ps.threads: ps.threads is 100; allowed: 1 .. 64");
 }
 
 TEST_F(JobConfigTest, LimitsOfEveryField) {
@@ -183,7 +206,8 @@ TEST_F(JobConfigTest, LimitsOfEveryField) {
       const std::string& path = row[0];
       // An odd dim also breaks the rule about heads, which has a test of its own.
       const std::vector<std::string> sets = {"model.heads=1", path + "=" + row[i]};
-      EXPECT_EQ(Complaint(kGood, sets), "--set " + path + ": " + path + " is " + row[i] + "; allowed: " + row.back());
+      EXPECT_EQ(Complaint(kGood, sets),
+                "--set " + path + ": " + path + " is " + row[i] + "; allowed: " + row.back());
     }
   }
 }
@@ -193,8 +217,10 @@ TEST_F(JobConfigTest, AConsistencyHasABoundOrNone) {
     return Complaint(kGood, {"ps.consistency=" + mode, "ps.staleness=" + staleness});
   };
   const std::string is = "--set ps.staleness: ps.staleness is ";
-  EXPECT_EQ(complaint("BSP", "1"), is + "1; allowed: 0 with ps.consistency BSP; SSP and PERMIT have one");
-  EXPECT_EQ(complaint("ASP", "2"), is + "2; allowed: 0 with ps.consistency ASP; SSP and PERMIT have one");
+  EXPECT_EQ(complaint("BSP", "1"),
+            is + "1; allowed: 0 with ps.consistency BSP; SSP and PERMIT have one");
+  EXPECT_EQ(complaint("ASP", "2"),
+            is + "2; allowed: 0 with ps.consistency ASP; SSP and PERMIT have one");
   EXPECT_EQ(complaint("SSP", "1001"), is + "1001; allowed: 0 .. 1000");
   EXPECT_EQ(complaint("SSP", "-1"), is + "-1; allowed: 0 .. 1000");
   EXPECT_EQ(complaint("PERMIT", "65"), is + "65; allowed: 1 .. 64");
@@ -202,47 +228,67 @@ TEST_F(JobConfigTest, AConsistencyHasABoundOrNone) {
   EXPECT_EQ(complaint("PERMIT", "0"), is + "0; allowed: 1 .. 64");
   for (const char* good : {"1", "64"}) EXPECT_EQ(complaint("PERMIT", good), "");
   EXPECT_EQ(Complaint(kGood, {"ps.consistency=ASP", "optimizer.max_grad_norm=1"}),
-            "--set optimizer.max_grad_norm: optimizer.max_grad_norm is 1 with ps.consistency ASP; allowed: 0, or BSP (else no trainer "
+            "--set optimizer.max_grad_norm: optimizer.max_grad_norm is 1 with ps.consistency ASP; "
+            "allowed: 0, or BSP (else no trainer "
             "knows the others' rows)");
 }
 
 TEST_F(JobConfigTest, OnlyModesThatKeepRowsSayHowManyAndHowLong) {
-  const auto complaint = [this](const std::string& mode, const std::string& path, const std::string& value) {
+  const auto complaint = [this](const std::string& mode, const std::string& path,
+                                const std::string& value) {
     return Complaint(kGood, {"ps.consistency=" + mode, path + "=" + value});
   };
-  const auto refused = [](const std::string& path, const std::string& value, const std::string& allowed) {
+  const auto refused = [](const std::string& path, const std::string& value,
+                          const std::string& allowed) {
     return "--set " + path + ": " + path + " is " + value + "; allowed: " + allowed;
   };
-  EXPECT_EQ(complaint("ASP", "ps.geo_steps", "4"), refused("ps.geo_steps", "4", "0 with ps.consistency ASP; GEO has one"));
-  EXPECT_EQ(complaint("BSP", "ps.read_bound", "1"), refused("ps.read_bound", "1", "0 with ps.consistency BSP; ROW_BOUND has one"));
-  EXPECT_EQ(complaint("GEO", "ps.write_bound", "1"), refused("ps.write_bound", "1", "0 with ps.consistency GEO; ROW_BOUND has one"));
-  EXPECT_EQ(complaint("GEO", "ps.cache_rows", "1"), refused("ps.cache_rows", "1", "0 with ps.consistency GEO"));
-  EXPECT_EQ(complaint("GEO", "ps.geo_steps", "10001"), refused("ps.geo_steps", "10001", "1 .. 10000"));
+  EXPECT_EQ(complaint("ASP", "ps.geo_steps", "4"),
+            refused("ps.geo_steps", "4", "0 with ps.consistency ASP; GEO has one"));
+  EXPECT_EQ(complaint("BSP", "ps.read_bound", "1"),
+            refused("ps.read_bound", "1", "0 with ps.consistency BSP; ROW_BOUND has one"));
+  EXPECT_EQ(complaint("GEO", "ps.write_bound", "1"),
+            refused("ps.write_bound", "1", "0 with ps.consistency GEO; ROW_BOUND has one"));
+  EXPECT_EQ(complaint("GEO", "ps.cache_rows", "1"),
+            refused("ps.cache_rows", "1", "0 with ps.consistency GEO"));
+  EXPECT_EQ(complaint("GEO", "ps.geo_steps", "10001"),
+            refused("ps.geo_steps", "10001", "1 .. 10000"));
   EXPECT_EQ(complaint("GEO", "ps.geo_steps", "0"), refused("ps.geo_steps", "0", "1 .. 10000"));
   EXPECT_EQ(complaint("BSP", "ps.geo_steps", "0"), "");
-  EXPECT_EQ(complaint("ROW_BOUND", "ps.cache_rows", "0"), refused("ps.cache_rows", "0", "1 .. 1073741824"));
-  EXPECT_EQ(complaint("ROW_BOUND", "ps.read_bound", "1000001"), refused("ps.read_bound", "1000001", "0 .. 1000000"));
-  EXPECT_EQ(complaint("ROW_BOUND", "ps.write_bound", "-1"), refused("ps.write_bound", "-1", "0 .. 1000"));
-  EXPECT_EQ(complaint("BSP", "ps.cache_rows", "-1"), refused("ps.cache_rows", "-1", "0 .. 1073741824"));
-  EXPECT_EQ(complaint("GEO", "tables[0].mode", "CATCH_UP"), refused("tables[0].mode", "CATCH_UP", "LAZY with ps.consistency GEO"));
-  for (const char* mode : {"BSP", "SSP", "ASP", "PERMIT", "ROW_BOUND"}) EXPECT_EQ(complaint(mode, "ps.cache_rows", "1000"), "");
+  EXPECT_EQ(complaint("ROW_BOUND", "ps.cache_rows", "0"),
+            refused("ps.cache_rows", "0", "1 .. 1073741824"));
+  EXPECT_EQ(complaint("ROW_BOUND", "ps.read_bound", "1000001"),
+            refused("ps.read_bound", "1000001", "0 .. 1000000"));
+  EXPECT_EQ(complaint("ROW_BOUND", "ps.write_bound", "-1"),
+            refused("ps.write_bound", "-1", "0 .. 1000"));
+  EXPECT_EQ(complaint("BSP", "ps.cache_rows", "-1"),
+            refused("ps.cache_rows", "-1", "0 .. 1073741824"));
+  EXPECT_EQ(complaint("GEO", "tables[0].mode", "CATCH_UP"),
+            refused("tables[0].mode", "CATCH_UP", "LAZY with ps.consistency GEO"));
+  for (const char* mode : {"BSP", "SSP", "ASP", "PERMIT", "ROW_BOUND"})
+    EXPECT_EQ(complaint(mode, "ps.cache_rows", "1000"), "");
 }
 
 TEST_F(JobConfigTest, OnlyBspMergesPushes) {
   EXPECT_EQ(Complaint(kGood, {"ps.merge_pushes=true"}), "");
   for (const char* mode : {"SSP", "ASP", "PERMIT", "ROW_BOUND", "GEO"}) {
-    EXPECT_EQ(Complaint(kGood, {std::string("ps.consistency=") + mode, "ps.merge_pushes=true"}),
-              std::string("--set ps.merge_pushes: ps.merge_pushes is true; allowed: false with ps.consistency ") + mode +
-                  ", where each trainer's pushes are applied by its own commit; BSP adds up those of all");
-    EXPECT_EQ(Complaint(kGood, {std::string("ps.consistency=") + mode, "ps.merge_pushes=false"}), "");
+    EXPECT_EQ(
+        Complaint(kGood, {std::string("ps.consistency=") + mode, "ps.merge_pushes=true"}),
+        std::string(
+            "--set ps.merge_pushes: ps.merge_pushes is true; allowed: false with ps.consistency ") +
+            mode +
+            ", where each trainer's pushes are applied by its own commit; BSP adds up those of "
+            "all");
+    EXPECT_EQ(Complaint(kGood, {std::string("ps.consistency=") + mode, "ps.merge_pushes=false"}),
+              "");
   }
 }
 
 TEST_F(JobConfigTest, LimitsThemselvesAreAllowed) {
   for (const char* set :
-       {"model.max_length=1", "model.max_length=4096", "model.layers=64", "model.dropout=0.99", "model.num_negatives=100000",
-        "train.batch_size=1", "train.batch_size=1048576", "tables[0].dim=65536", "ps.threads=64", "checkpoint.keep=1000",
-        "runtime.threads=256", "runtime.timeout_seconds=1", "runtime.timeout_seconds=86400", "train.patience=0",
+       {"model.max_length=1", "model.max_length=4096", "model.layers=64", "model.dropout=0.99",
+        "model.num_negatives=100000", "train.batch_size=1", "train.batch_size=1048576",
+        "tables[0].dim=65536", "ps.threads=64", "checkpoint.keep=1000", "runtime.threads=256",
+        "runtime.timeout_seconds=1", "runtime.timeout_seconds=86400", "train.patience=0",
         "optimizer.min_learning_rate=0.001", "parallel.dp=2"}) {
     EXPECT_EQ(Set(set), "");
   }
@@ -250,9 +296,11 @@ TEST_F(JobConfigTest, LimitsThemselvesAreAllowed) {
 
 TEST_F(JobConfigTest, NumbersThatAnF32DoesNotHoldAreRefused) {
   for (const char* number : {"1e300", "-1e39", "nan", "inf", "-inf"}) {
-    for (const char* path : {"tables[0].init_stddev", "optimizer.learning_rate", "optimizer.beta1", "model.sequence_rec.dropout"}) {
+    for (const char* path : {"tables[0].init_stddev", "optimizer.learning_rate", "optimizer.beta1",
+                             "model.sequence_rec.dropout"}) {
       EXPECT_EQ(Set(std::string(path) + "=" + number),
-                absl::StrCat("--set ", path, ": ", path, " takes a number between -3.4e38 and 3.4e38; found ", number));
+                absl::StrCat("--set ", path, ": ", path,
+                             " takes a number between -3.4e38 and 3.4e38; found ", number));
     }
   }
   EXPECT_EQ(Set("optimizer.epsilon=1e-50"),
@@ -262,86 +310,109 @@ TEST_F(JobConfigTest, NumbersThatAnF32DoesNotHoldAreRefused) {
 TEST_F(JobConfigTest, MappedIdsAreTheirOwnCatalogue) {
   EXPECT_EQ(Set("data.ids=MAP"), "");
   EXPECT_EQ(Complaint(kGood, {"data.ids=MAP", "data.num_items=9"}),
-            "--set data.num_items: data.num_items is 9; allowed: none with data.ids MAP, where the catalogue is what occurs");
-  EXPECT_EQ(Complaint("data { path: \"t\" ids: MAP } model { gpt { } }"), "job:1:18: data.ids is MAP; allowed: DENSE with gpt");
+            "--set data.num_items: data.num_items is 9; allowed: none with data.ids MAP, where the "
+            "catalogue is what occurs");
+  EXPECT_EQ(Complaint("data { path: \"t\" ids: MAP } model { gpt { } }"),
+            "job:1:18: data.ids is MAP; allowed: DENSE with gpt");
 }
 
 TEST_F(JobConfigTest, NoReplicaRunsPartsWithoutSamples) {
   const auto complaint = [this](int batch_size, int accumulate, int num_trainers) {
-    return Complaint(kGood, {absl::StrCat("train.batch_size=", batch_size), absl::StrCat("train.accumulate=", accumulate)}, num_trainers);
+    return Complaint(kGood,
+                     {absl::StrCat("train.batch_size=", batch_size),
+                      absl::StrCat("train.accumulate=", accumulate)},
+                     num_trainers);
   };
   EXPECT_EQ(complaint(4, 1000000, 1),
-            "--set train.accumulate: train.accumulate is 1000000; allowed: 1 .. 4, the samples that a replica has of a batch of 4 over 1 "
+            "--set train.accumulate: train.accumulate is 1000000; allowed: 1 .. 4, the samples "
+            "that a replica has of a batch of 4 over 1 "
             "trainer");
   EXPECT_EQ(complaint(7, 4, 2),
-            "--set train.accumulate: train.accumulate is 4; allowed: 1 .. 3, the samples that a replica has of a batch of 7 over 2 "
+            "--set train.accumulate: train.accumulate is 4; allowed: 1 .. 3, the samples that a "
+            "replica has of a batch of 7 over 2 "
             "trainers");
   EXPECT_EQ(complaint(7, 3, 2), "");
   EXPECT_EQ(complaint(3, 1, 4), "") << "some replicas have no sample of such a batch in any case";
-  EXPECT_NE(Set("train.accumulate=129"), "") << "half of the batch of 256 that a job without a batch size has";
+  EXPECT_NE(Set("train.accumulate=129"), "")
+      << "half of the batch of 256 that a job without a batch size has";
   EXPECT_EQ(Set("train.accumulate=128"), "");
 }
 
 TEST_F(JobConfigTest, ImpossibleLayoutNamesBothNumbers) {
   EXPECT_EQ(Set("parallel.dp=4"),
-            "--set parallel.dp: impossible layout: parallel.dp is 4 with 2 trainers; allowed: 2, the number of trainers");
+            "--set parallel.dp: impossible layout: parallel.dp is 4 with 2 trainers; allowed: 2, "
+            "the number of trainers");
   EXPECT_EQ(Complaint(std::string(kGood) + "parallel { dp: 2 }", {}, 1),
-            "job:4:12: impossible layout: parallel.dp is 2 with 1 trainer; allowed: 1, the number of trainers");
+            "job:4:12: impossible layout: parallel.dp is 2 with 1 trainer; allowed: 1, the number "
+            "of trainers");
 }
 
 TEST_F(JobConfigTest, CudaTakesAnyNumberOfTrainersAndEveryTransport) {
   for (const char* transport : {"NCCL", "HOST"}) {
-    EXPECT_EQ(Complaint(kGood, {"device=CUDA", std::string("parallel.transport=") + transport}, 2), "");
+    EXPECT_EQ(Complaint(kGood, {"device=CUDA", std::string("parallel.transport=") + transport}, 2),
+              "");
   }
   EXPECT_NE(Set("parallel.transport=GLOO"), "");
 }
 
 TEST_F(JobConfigTest, HeadsDivideTheItemDim) {
-  EXPECT_EQ(
-      Complaint(kGood, {"tables[item].dim=6", "model.sequence_rec.heads=4"}),
-      "--set model.sequence_rec.heads: model.sequence_rec.heads is 4 with tables[0].dim 6; allowed: a divisor of the dim");
+  EXPECT_EQ(Complaint(kGood, {"tables[item].dim=6", "model.sequence_rec.heads=4"}),
+            "--set model.sequence_rec.heads: model.sequence_rec.heads is 4 with tables[0].dim 6; "
+            "allowed: a divisor of the dim");
   EXPECT_EQ(Set("tables[item].dim=7"),
-            "--set tables[item].dim: model.sequence_rec.heads is 2 with tables[0].dim 7; allowed: a divisor of the dim");
+            "--set tables[item].dim: model.sequence_rec.heads is 2 with tables[0].dim 7; allowed: "
+            "a divisor of the dim");
 }
 
 TEST_F(JobConfigTest, SequenceRecWantsOneTableNamedItem) {
   const std::string head = "data { path: \"log\" }\nmodel { sequence_rec { } }\n";
-  EXPECT_EQ(Complaint(head), "job: sequence_rec with 0 tables; allowed: exactly one table, tables { name: \"item\" }");
+  EXPECT_EQ(
+      Complaint(head),
+      "job: sequence_rec with 0 tables; allowed: exactly one table, tables { name: \"item\" }");
   EXPECT_EQ(Complaint(head + "tables { name: \"user\" }"),
-            "job: sequence_rec with one table, named \"user\"; allowed: exactly one table, tables { name: \"item\" }");
-  EXPECT_EQ(Added("tables { name: \"item\" }\ntables { dim: 3 }"),
-            "job: sequence_rec with 3 tables; allowed: exactly one table, tables { name: \"item\" }\n"
-            "job:4:10: tables[1].name is \"item\", as an earlier table's; allowed: a name of its own\n"
-            "job:5:1: tables[2].name is required");
+            "job: sequence_rec with one table, named \"user\"; allowed: exactly one table, tables "
+            "{ name: \"item\" }");
+  EXPECT_EQ(
+      Added("tables { name: \"item\" }\ntables { dim: 3 }"),
+      "job: sequence_rec with 3 tables; allowed: exactly one table, tables { name: \"item\" }\n"
+      "job:4:10: tables[1].name is \"item\", as an earlier table's; allowed: a name of its own\n"
+      "job:5:1: tables[2].name is required");
 }
 
 TEST_F(JobConfigTest, ChoicesThatDoNotFitTogether) {
   EXPECT_EQ(Set("train.select_by=VALID_SAMPLED_MRR"),
-            "--set train.select_by: train.select_by is VALID_SAMPLED_MRR without data.negatives_path; allowed: VALID_MRR");
+            "--set train.select_by: train.select_by is VALID_SAMPLED_MRR without "
+            "data.negatives_path; allowed: VALID_MRR");
   EXPECT_EQ(Set("optimizer.weight_decay=0.1"),
-            "--set optimizer.weight_decay: optimizer.weight_decay is 0.1 with kind ADAM; allowed: 0, or kind ADAMW or SGD");
+            "--set optimizer.weight_decay: optimizer.weight_decay is 0.1 with kind ADAM; allowed: "
+            "0, or kind ADAMW or SGD");
   EXPECT_EQ(Complaint(kGood, {"optimizer.weight_decay=0.1", "optimizer.kind=ADAMW"}), "");
 }
 
 TEST_F(JobConfigTest, ServedParametersHaveAMatchAndAreForCpus) {
   const std::string served = "parameters { match: \"*\" placement: PS }\n";
   EXPECT_EQ(Added(served), "");
-  EXPECT_EQ(Added("parameters { match: \"*\" placement: REPLICATED } device: CUDA optimizer { kind: ADAMW }"), "");
+  EXPECT_EQ(Added("parameters { match: \"*\" placement: REPLICATED } device: CUDA optimizer { "
+                  "kind: ADAMW }"),
+            "");
   EXPECT_EQ(Added("parameters { placement: PS }"), "job:4:1: parameters[0].match is required");
   EXPECT_EQ(Added(served + "device: CUDA"),
             "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with device CUDA");
   EXPECT_EQ(Added("parameters { match: \"a\" }\n" + served + served + "device: CUDA"),
             "job:5:25: parameters[1].placement is PS; allowed: REPLICATED with device CUDA");
-  for (const char* kept : {"ps { consistency: GEO }", "ps { consistency: ROW_BOUND }", "ps { cache_rows: 100 }"}) {
+  for (const char* kept :
+       {"ps { consistency: GEO }", "ps { consistency: ROW_BOUND }", "ps { cache_rows: 100 }"}) {
     EXPECT_EQ(Added(served + kept),
-              "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with ps.consistency GEO or ROW_BOUND, or ps.cache_rows");
+              "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with ps.consistency "
+              "GEO or ROW_BOUND, or ps.cache_rows");
   }
   EXPECT_EQ(Added(served + "ps { consistency: ASP }"), "");
 }
 
 TEST_F(JobConfigTest, TablesDecayWithSgdAndAdamW) {
   EXPECT_EQ(Set("tables[0].weight_decay=0.1"),
-            "--set tables[0].weight_decay: tables[0].weight_decay is 0.1 with optimizer ADAM; allowed: 0, or optimizer ADAMW or SGD");
+            "--set tables[0].weight_decay: tables[0].weight_decay is 0.1 with optimizer ADAM; "
+            "allowed: 0, or optimizer ADAMW or SGD");
   EXPECT_EQ(Set("tables[0].optimizer=ADAMW"), "");
   EXPECT_EQ(Complaint(kGood, {"tables[0].weight_decay=0.1", "tables[0].optimizer=SGD"}), "");
   EXPECT_EQ(Complaint(kGood, {"tables[0].weight_decay=0.1", "optimizer.kind=ADAMW"}), "");
@@ -350,56 +421,76 @@ TEST_F(JobConfigTest, TablesDecayWithSgdAndAdamW) {
 TEST_F(JobConfigTest, ModesThatTheTableCannotHave) {
   for (const char* mode : {"CATCH_UP", "DENSE_EQUIVALENT"}) {
     const std::string set = std::string("tables[0].mode=") + mode;
-    const std::string is = "--set tables[0].mode: tables[0].mode is " + std::string(mode) + "; allowed: ";
-    for (const char* kind : {"SGD", "ADAGRAD", "ROWWISE_ADAGRAD", "ADAM", "ADAMW", "MOMENTUM", "NESTEROV", "ADADELTA", "RMSPROP",
-                             "AMSGRAD"}) {
+    const std::string is =
+        "--set tables[0].mode: tables[0].mode is " + std::string(mode) + "; allowed: ";
+    for (const char* kind : {"SGD", "ADAGRAD", "ROWWISE_ADAGRAD", "ADAM", "ADAMW", "MOMENTUM",
+                             "NESTEROV", "ADADELTA", "RMSPROP", "AMSGRAD"}) {
       EXPECT_EQ(Complaint(kGood, {set, std::string("tables[0].optimizer=") + kind}), "");
     }
     for (const char* kind : {"FTRL", "GROUP_FTRL", "DC_SGD"}) {
-      EXPECT_EQ(Complaint(kGood, {std::string("tables[0].optimizer=") + kind, set}), is + "LAZY with optimizer " + kind);
+      EXPECT_EQ(Complaint(kGood, {std::string("tables[0].optimizer=") + kind, set}),
+                is + "LAZY with optimizer " + kind);
     }
     EXPECT_EQ(Complaint(kGood, {"placement=REPLICATED", set}),
               is + "LAZY with placement REPLICATED (a dense parameter is updated whole)");
   }
   EXPECT_EQ(Complaint(kGood, {"ps.consistency=ASP", "tables[0].mode=CATCH_UP"}), "");
   EXPECT_EQ(Complaint(kGood, {"ps.consistency=ASP", "tables[0].mode=DENSE_EQUIVALENT"}),
-            "--set tables[0].mode: tables[0].mode is DENSE_EQUIVALENT; allowed: LAZY, CATCH_UP with ps.consistency ASP (only in BSP "
+            "--set tables[0].mode: tables[0].mode is DENSE_EQUIVALENT; allowed: LAZY, CATCH_UP "
+            "with ps.consistency ASP (only in BSP "
             "is a step one update)");
   EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].mode=CATCH_UP"}), "");
-  EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].storage=BF16", "tables[0].mode=DENSE_EQUIVALENT"}), "");
+  EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].storage=BF16",
+                              "tables[0].mode=DENSE_EQUIVALENT"}),
+            "");
   EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].mode=DENSE_EQUIVALENT"}),
-            "--set tables[0].mode: tables[0].mode is DENSE_EQUIVALENT; allowed: LAZY, CATCH_UP with storage INT8");
+            "--set tables[0].mode: tables[0].mode is DENSE_EQUIVALENT; allowed: LAZY, CATCH_UP "
+            "with storage INT8");
 }
 
 TEST_F(JobConfigTest, SetReachesTablesByNameAndByIndex) {
   EXPECT_EQ(Set("tables[item].dim=8"), "");
   EXPECT_EQ(Set("tables[0].dim=8"), "");
-  EXPECT_EQ(Set("tables[itme].dim=8"), "--set tables[itme].dim: tables has no element \"itme\"; it has item");
-  EXPECT_EQ(Set("tables[1].dim=8"), "--set tables[1].dim: tables has no element \"1\"; it has item");
-  EXPECT_EQ(Set("tables[-1].dim=8"), "--set tables[-1].dim: tables has no element \"-1\"; it has item");
-  EXPECT_EQ(Set("tables.dim=8"), "--set tables.dim: tables is a list; select an element, as in tables[0]; it has item");
+  EXPECT_EQ(Set("tables[itme].dim=8"),
+            "--set tables[itme].dim: tables has no element \"itme\"; it has item");
+  EXPECT_EQ(Set("tables[1].dim=8"),
+            "--set tables[1].dim: tables has no element \"1\"; it has item");
+  EXPECT_EQ(Set("tables[-1].dim=8"),
+            "--set tables[-1].dim: tables has no element \"-1\"; it has item");
+  EXPECT_EQ(Set("tables.dim=8"),
+            "--set tables.dim: tables is a list; select an element, as in tables[0]; it has item");
   EXPECT_EQ(Set("train[0].patience=8"), "--set train[0].patience: train is no list; leave out [0]");
 }
 
 TEST_F(JobConfigTest, SetPathsThatLeadNowhere) {
   EXPECT_EQ(Set("train.batch_sise=8"),
-            "--set train.batch_sise: unknown field \"batch_sise\" in Train; did you mean \"batch_size\"?");
-  EXPECT_EQ(Set("batch_size=8"),
-            "--set batch_size: unknown field \"batch_size\" in Job; did you mean \"train.batch_size\"?");
-  EXPECT_EQ(Set("model.lose=BCE"), "--set model.lose: unknown field \"lose\" in Model; did you mean \"sequence_rec.loss\"?");
-  EXPECT_EQ(Set("train=8"), "--set train: train is a group of fields; set one of them, as in train.max_epochs");
-  EXPECT_EQ(Set("seed.value=8"), "--set seed.value: seed takes a whole number of at least 0; it has no field value");
-  for (const char* malformed :
-       {"seed", "=3", "", "train..patience=1", "train.=1", "tables[item.dim=1", "tables[item]dim=1"}) {
-    EXPECT_EQ(Set(malformed), std::string("--set ") + malformed + ": expected path=value, as in train.batch_size=64");
+            "--set train.batch_sise: unknown field \"batch_sise\" in Train; did you mean "
+            "\"batch_size\"?");
+  EXPECT_EQ(
+      Set("batch_size=8"),
+      "--set batch_size: unknown field \"batch_size\" in Job; did you mean \"train.batch_size\"?");
+  EXPECT_EQ(
+      Set("model.lose=BCE"),
+      "--set model.lose: unknown field \"lose\" in Model; did you mean \"sequence_rec.loss\"?");
+  EXPECT_EQ(Set("train=8"),
+            "--set train: train is a group of fields; set one of them, as in train.max_epochs");
+  EXPECT_EQ(Set("seed.value=8"),
+            "--set seed.value: seed takes a whole number of at least 0; it has no field value");
+  for (const char* malformed : {"seed", "=3", "", "train..patience=1", "train.=1",
+                                "tables[item.dim=1", "tables[item]dim=1"}) {
+    EXPECT_EQ(Set(malformed), std::string("--set ") + malformed +
+                                  ": expected path=value, as in train.batch_size=64");
   }
 }
 
 TEST_F(JobConfigTest, SetValuesOfTheWrongType) {
-  EXPECT_EQ(Set("train.patience="), "--set train.patience: train.patience takes a whole number of 32 bits; found nothing");
-  EXPECT_EQ(Set("train.patience=3 "), "--set train.patience: train.patience takes a whole number of 32 bits; found 3 ");
+  EXPECT_EQ(Set("train.patience="),
+            "--set train.patience: train.patience takes a whole number of 32 bits; found nothing");
+  EXPECT_EQ(Set("train.patience=3 "),
+            "--set train.patience: train.patience takes a whole number of 32 bits; found 3 ");
   EXPECT_EQ(Set("optimizer.learning_rate=1e-3x"),
-            "--set optimizer.learning_rate: optimizer.learning_rate takes a number between -3.4e38 and 3.4e38; found 1e-3x");
+            "--set optimizer.learning_rate: optimizer.learning_rate takes a number between -3.4e38 "
+            "and 3.4e38; found 1e-3x");
   EXPECT_EQ(Set("seed=18446744073709551616"),
             "--set seed: seed takes a whole number of at least 0; found 18446744073709551616");
 }
@@ -407,15 +498,18 @@ TEST_F(JobConfigTest, SetValuesOfTheWrongType) {
 TEST_F(JobConfigTest, LaterSetsWinAndWinOverTheFile) {
   const support::TempFolder folder;
   const std::string path = folder.Write("sets.textproto", std::string(kGood) + "seed: 1");
-  const auto job = LoadJob(path, {"seed=2", "seed=3", "data.path=a=b", "model.loss=FULL_SOFTMAX"}, {.num_trainers = 1});
+  const auto job = LoadJob(path, {"seed=2", "seed=3", "data.path=a=b", "model.loss=FULL_SOFTMAX"},
+                           {.num_trainers = 1});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->seed(), 3u);
   EXPECT_EQ(job->data().path(), "a=b") << "only the first = separates";
-  EXPECT_EQ(job->model().sequence_rec().loss(), FULL_SOFTMAX) << "the oneof's member may be left out";
+  EXPECT_EQ(job->model().sequence_rec().loss(), FULL_SOFTMAX)
+      << "the oneof's member may be left out";
 }
 
 TEST_F(JobConfigTest, SetCanChooseTheModel) {
-  EXPECT_EQ(Complaint("tables { name: \"item\" }", {"data.path=x", "model.sequence_rec.layers=1"}), "");
+  EXPECT_EQ(Complaint("tables { name: \"item\" }", {"data.path=x", "model.sequence_rec.layers=1"}),
+            "");
 }
 
 }  // namespace

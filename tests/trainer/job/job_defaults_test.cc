@@ -1,8 +1,7 @@
 // Every default of job.proto, and the loaded job's description of itself.
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,8 @@
 namespace tandem {
 namespace {
 
-constexpr char kMinimal[] = "data { path: \"log\" } model { sequence_rec { } } tables { name: \"item\" }";
+constexpr char kMinimal[] =
+    "data { path: \"log\" } model { sequence_rec { } } tables { name: \"item\" }";
 
 Job Load(const std::string& text, const std::vector<std::string>& sets = {}, int num_trainers = 2) {
   const support::TempFolder folder;
@@ -95,7 +95,8 @@ TEST(JobDefaultsTest, ParametersStayWithTheirReplicasUnlessServedWhichIsForCpus)
   const Job job = Load(std::string(kMinimal) + " parameters { match: \"a\" } ");
   EXPECT_EQ(job.parameters(0).placement(), Job::REPLICATED);
   EXPECT_EQ(job.device(), DEVICE_UNSPECIFIED);
-  EXPECT_EQ(Load(std::string(kMinimal) + " parameters { match: \"a\" placement: PS } ").device(), CPU);
+  EXPECT_EQ(Load(std::string(kMinimal) + " parameters { match: \"a\" placement: PS } ").device(),
+            CPU);
 }
 
 TEST(JobDefaultsTest, GptTakesItsDefaults) {
@@ -125,7 +126,8 @@ TEST(JobDefaultsTest, GptTakesItsDefaults) {
 }
 
 TEST(JobDefaultsTest, ServedTokensGetATable) {
-  const std::string gpt = "data { path: \"text\" } model { gpt { dim: 8 heads: 2 embedding_stddev: 1 } }";
+  const std::string gpt =
+      "data { path: \"text\" } model { gpt { dim: 8 heads: 2 embedding_stddev: 1 } }";
   for (const Job& job : {Load(gpt, {"placement=PS"}), Load(gpt + " tables { name: \"token\" }")}) {
     EXPECT_EQ(job.placement(), Job::PS);
     ASSERT_EQ(job.tables_size(), 1);
@@ -273,15 +275,20 @@ trace {
 TEST(JobDefaultsTest, DependentDefaultsFollowTheirSource) {
   EXPECT_EQ(Load(kMinimal, {"tables[item].dim=10"}).model().sequence_rec().ffn_dim(), 40);
   EXPECT_EQ(Load(kMinimal, {"data.negatives_path=n"}).train().select_by(), VALID_SAMPLED_MRR);
-  const Job sgd = Load(kMinimal, {"optimizer.kind=SGD", "optimizer.learning_rate=0.5", "optimizer.weight_decay=0.1"});
+  const Job sgd = Load(kMinimal, {"optimizer.kind=SGD", "optimizer.learning_rate=0.5",
+                                  "optimizer.weight_decay=0.1"});
   EXPECT_EQ(sgd.tables(0).optimizer(), SGD);
   EXPECT_EQ(sgd.tables(0).learning_rate(), 0.5);
   EXPECT_EQ(Load(kMinimal, {"optimizer.kind=ADAMW"}).tables(0).optimizer(), ADAM);
-  EXPECT_EQ(Load(kMinimal, {"optimizer.kind=ADAMW", "tables[item].weight_decay=0.1"}).tables(0).optimizer(), ADAMW);
+  EXPECT_EQ(Load(kMinimal, {"optimizer.kind=ADAMW", "tables[item].weight_decay=0.1"})
+                .tables(0)
+                .optimizer(),
+            ADAMW);
   EXPECT_EQ(Load(kMinimal, {}).tables(0).storage(), ParameterServer::F32);
   EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16"}).tables(0).storage(), ParameterServer::BF16);
   EXPECT_EQ(Load(kMinimal, {"ps.wire=INT8"}).ps().wire(), ParameterServer::Wire::INT8);
-  EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16", "tables[item].storage=INT8"}).tables(0).storage(), ParameterServer::INT8);
+  EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16", "tables[item].storage=INT8"}).tables(0).storage(),
+            ParameterServer::INT8);
   EXPECT_EQ(Load(kMinimal, {}, 4).parallel().dp(), 4);
   EXPECT_EQ(Load(kMinimal, {"ps.consistency=GEO"}).ps().geo_steps(), 10);
   EXPECT_EQ(Load(kMinimal, {"ps.consistency=ROW_BOUND"}).ps().cache_rows(), 65536);
@@ -289,7 +296,9 @@ TEST(JobDefaultsTest, DependentDefaultsFollowTheirSource) {
 }
 
 TEST(JobDefaultsTest, TablesGetTheNumbersOfTheirOptimizerOnly) {
-  const auto table = [](const char* kind) { return Load(kMinimal, {std::string("tables[item].optimizer=") + kind}).tables(0); };
+  const auto table = [](const char* kind) {
+    return Load(kMinimal, {std::string("tables[item].optimizer=") + kind}).tables(0);
+  };
   EXPECT_EQ(table("MOMENTUM").momentum(), 0.9);
   EXPECT_EQ(table("NESTEROV").momentum(), 0.9);
   EXPECT_EQ(table("RMSPROP").rho(), 0.9);
@@ -300,7 +309,10 @@ TEST(JobDefaultsTest, TablesGetTheNumbersOfTheirOptimizerOnly) {
   EXPECT_EQ(table("DC_SGD").delay_compensation(), 0.04);
   EXPECT_FALSE(table("ADAM").has_momentum());
   EXPECT_EQ(table("ADAM").epsilon(), 0) << "the job's, which specifications take over";
-  EXPECT_EQ(Load(kMinimal, {"tables[item].optimizer=MOMENTUM", "tables[item].momentum=0"}).tables(0).momentum(), 0);
+  EXPECT_EQ(Load(kMinimal, {"tables[item].optimizer=MOMENTUM", "tables[item].momentum=0"})
+                .tables(0)
+                .momentum(),
+            0);
 }
 
 TEST(JobDefaultsTest, WithoutTrainersTheLayoutIsNotChecked) {
@@ -334,7 +346,8 @@ TEST(JobDefaultsTest, ExampleJobsLoad) {
     if (job.ok()) {
       EXPECT_EQ(job->name(), entry.path().stem());
     }
-    EXPECT_FALSE(LoadJob(entry.path(), {}, {.num_trainers = 2}).ok()) << entry.path() << " names a data file";
+    EXPECT_FALSE(LoadJob(entry.path(), {}, {.num_trainers = 2}).ok())
+        << entry.path() << " names a data file";
   }
   EXPECT_GE(found, 2);
 }
@@ -343,7 +356,10 @@ TEST(JobDefaultsTest, ATableTakesThePolicyOfTheRunUnlessItHasItsOwn) {
   EXPECT_EQ(Load(kMinimal).train().non_finite(), Train::STOP);
   EXPECT_EQ(Load(kMinimal).tables(0).non_finite(), Table::REJECT);
   EXPECT_EQ(Load(kMinimal, {"train.non_finite=SKIP"}).tables(0).non_finite(), Table::SKIP);
-  EXPECT_EQ(Load(kMinimal, {"train.non_finite=SKIP", "tables[item].non_finite=REJECT"}).tables(0).non_finite(), Table::REJECT);
+  EXPECT_EQ(Load(kMinimal, {"train.non_finite=SKIP", "tables[item].non_finite=REJECT"})
+                .tables(0)
+                .non_finite(),
+            Table::REJECT);
   EXPECT_EQ(Load(kMinimal, {"tables[item].non_finite=CLIP"}).tables(0).non_finite(), Table::CLIP);
 }
 

@@ -6,7 +6,6 @@
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 
@@ -50,28 +49,40 @@ TEST(TextReaderTest, AByteOrderMarkIsPassedOver) {
 TEST(TextReaderTest, ALeadingZeroIsRefusedInEveryNumber) {
   for (const char* number : {"010", "-010", "00"}) {
     Reading<Job> read;
-    EXPECT_TRUE(read.reader.Read(std::string("train { patience: ") + number + " } optimizer { beta1: " + number + " }"));
+    EXPECT_TRUE(read.reader.Read(std::string("train { patience: ") + number +
+                                 " } optimizer { beta1: " + number + " }"));
     ASSERT_EQ(read.reader.errors().size(), 2u) << number;
-    EXPECT_EQ(read.reader.errors()[0],
-              std::string("f:1:19: train.patience takes a whole number of 32 bits without leading zeros; found ") + number);
+    EXPECT_EQ(read.reader.errors()[0], std::string("f:1:19: train.patience takes a whole number of "
+                                                   "32 bits without leading zeros; found ") +
+                                           number);
   }
   Reading<Job> nine;
   EXPECT_FALSE(nine.reader.Read("seed: 09"));
-  EXPECT_EQ(nine.reader.errors(), Errors{"f:1:8: Numbers starting with leading zero must be in octal."});
+  EXPECT_EQ(nine.reader.errors(),
+            Errors{"f:1:8: Numbers starting with leading zero must be in octal."});
   Reading<Job> set;
   set.reader.Set("seed=010");
-  EXPECT_EQ(set.reader.errors(), Errors{"--set seed: seed takes a whole number of at least 0 without leading zeros; found 010"});
+  EXPECT_EQ(
+      set.reader.errors(),
+      Errors{
+          "--set seed: seed takes a whole number of at least 0 without leading zeros; found 010"});
   Reading<Job> read;
-  EXPECT_TRUE(read.reader.Read("seed: 0 train { patience: 0x10 } optimizer { beta1: 0.5 beta2: 0 }"));
+  EXPECT_TRUE(
+      read.reader.Read("seed: 0 train { patience: 0x10 } optimizer { beta1: 0.5 beta2: 0 }"));
   EXPECT_EQ(read.reader.errors(), Errors{});
   EXPECT_EQ(read.message.train().patience(), 16);
 }
 
 TEST(TextReaderTest, SymbolsOutsideOfQuotesThatAreNoAsciiAreShown) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"seed:\xC2\xA0" "1", "f:1:6: found \\u00a0 (U+00a0); outside of quotes all is ASCII"},
-      {"\tname: \xE2\x80\x9Cn\xE2\x80\x9D", "f:1:15: found \xE2\x80\x9C (U+201c); outside of quotes all is ASCII"},
-      {"seed: 1\ns\xE9" "ed: 1", "f:2:2: found the byte \\xe9, which is not UTF-8"},
+      {"seed:\xC2\xA0"
+       "1",
+       "f:1:6: found \\u00a0 (U+00a0); outside of quotes all is ASCII"},
+      {"\tname: \xE2\x80\x9Cn\xE2\x80\x9D",
+       "f:1:15: found \xE2\x80\x9C (U+201c); outside of quotes all is ASCII"},
+      {"seed: 1\ns\xE9"
+       "ed: 1",
+       "f:2:2: found the byte \\xe9, which is not UTF-8"},
       {"\xFF\xFEs", "f:1:1: found the byte \\xff, which is not UTF-8"},
   };
   for (const auto& [text, error] : cases) {
@@ -86,16 +97,19 @@ TEST(TextReaderTest, StringsAreUtf8WithoutNul) {
   for (const char* text : {"name: \"caf\xE9\"", "name: \"caf\\351\"", "name: \"caf\\xe9\""}) {
     Reading<Job> read;
     EXPECT_TRUE(read.reader.Read(text));
-    EXPECT_EQ(read.reader.errors(), Errors{"f:1:7: name takes UTF-8 text without NUL; found \"caf\\xe9\""});
+    EXPECT_EQ(read.reader.errors(),
+              Errors{"f:1:7: name takes UTF-8 text without NUL; found \"caf\\xe9\""});
   }
   Reading<Job> read;
   EXPECT_TRUE(read.reader.Read("data { path: \"a\\0b\" }"));
-  EXPECT_EQ(read.reader.errors(), Errors{"f:1:14: data.path takes UTF-8 text without NUL; found \"a\\x00b\""});
+  EXPECT_EQ(read.reader.errors(),
+            Errors{"f:1:14: data.path takes UTF-8 text without NUL; found \"a\\x00b\""});
   Reading<Job> accented;
   EXPECT_TRUE(accented.reader.Read("name: \"caf\xC3\xA9\""));
   EXPECT_EQ(accented.reader.errors(), Errors{});
   accented.reader.Set("name=\xE9");
-  EXPECT_EQ(accented.reader.errors(), Errors{"--set name: name takes UTF-8 text without NUL; found \\xe9"});
+  EXPECT_EQ(accented.reader.errors(),
+            Errors{"--set name: name takes UTF-8 text without NUL; found \\xe9"});
 }
 
 TEST(TextReaderTest, PlacesNameTheFieldOrTheMessageAroundIt) {
@@ -117,7 +131,8 @@ TEST(TextReaderTest, BoolsAndPlainListsAreRead) {
   EXPECT_TRUE(options.message.has_lazy());
   Reading<google::protobuf::FileDescriptorProto> file;
   EXPECT_TRUE(
-      file.reader.Read("dependency: [\"a\", \"b\"] dependency: \"c\" public_dependency: [0, -2] weak_dependency: []"));
+      file.reader.Read("dependency: [\"a\", \"b\"] dependency: \"c\" public_dependency: [0, -2] "
+                       "weak_dependency: []"));
   EXPECT_EQ(file.message.dependency_size(), 3);
   EXPECT_EQ(file.message.public_dependency(1), -2);
   EXPECT_EQ(file.reader.errors(), Errors{});
@@ -135,21 +150,23 @@ TEST(TextReaderTest, PlainListsCannotBeSet) {
   Reading<google::protobuf::FileDescriptorProto> file;
   ASSERT_TRUE(file.reader.Read("dependency: \"a\""));
   file.reader.Set("dependency[0]=b");
-  EXPECT_EQ(file.reader.errors(),
-            Errors{"--set dependency[0]: dependency[0] is in a list of plain values; allowed: in the file only"});
+  EXPECT_EQ(file.reader.errors(), Errors{"--set dependency[0]: dependency[0] is in a list of plain "
+                                         "values; allowed: in the file only"});
 }
 
 TEST(TextReaderTest, TwoMembersOfAOneofAreAnError) {
   Reading<google::protobuf::Value> value;
   EXPECT_TRUE(value.reader.Read("number_value: 1\nbool_value: true"));
-  EXPECT_EQ(value.reader.errors(), Errors{"f:2:1: bool_value is given beside number_value; allowed: one of the two"});
+  EXPECT_EQ(value.reader.errors(),
+            Errors{"f:2:1: bool_value is given beside number_value; allowed: one of the two"});
   EXPECT_EQ(value.message.number_value(), 1);
 }
 
 TEST(TextReaderTest, ListWhereOneValueBelongsIsAnError) {
   Reading<Job> read;
   EXPECT_TRUE(read.reader.Read("seed: [1, 2]\nname: \"n\""));
-  EXPECT_EQ(read.reader.errors(), Errors{"f:1:7: seed takes a whole number of at least 0; found a list"});
+  EXPECT_EQ(read.reader.errors(),
+            Errors{"f:1:7: seed takes a whole number of at least 0; found a list"});
   EXPECT_EQ(read.message.name(), "n");
 }
 
@@ -160,8 +177,10 @@ TEST(TextReaderTest, SyntaxErrorsEndTheReading) {
       {"train { batch_size: }", "f:1:21: expected a value, found }"},
       {"}", "f:1:1: expected a field name, found }"},
       {"unheard { a: { b",
-       "f:1:1: unknown field \"unheard\" in Job; Job has name, seed, device, numerics, data, model, train, "
-       "optimizer, tables, parallel, ps, checkpoint, runtime, placement, trace, parameters\nf:1:17: expected a closing bracket, "
+       "f:1:1: unknown field \"unheard\" in Job; Job has name, seed, device, numerics, data, "
+       "model, train, "
+       "optimizer, tables, parallel, ps, checkpoint, runtime, placement, trace, "
+       "parameters\nf:1:17: expected a closing bracket, "
        "found the end of the file"},
       {"tables: [ { } { } ]", "f:1:15: expected \",\" or \"]\", found {"},
   };

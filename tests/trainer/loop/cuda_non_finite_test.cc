@@ -19,8 +19,9 @@ class CudaNonFiniteTest : public ::testing::Test {
 };
 
 TEST_F(CudaNonFiniteTest, ALossOrAGradientEndsTheRunNamingTheStep) {
-  for (const auto& [kind, words] : {std::pair(FaultKind::LOSS, "step 3: loss is NaN; learning rate 0.01; "),
-                                    std::pair(FaultKind::GRADIENT, "step 3: the gradient of ")}) {
+  for (const auto& [kind, words] :
+       {std::pair(FaultKind::LOSS, "step 3: loss is NaN; learning rate 0.01; "),
+        std::pair(FaultKind::GRADIENT, "step 3: the gradient of ")}) {
     const FaultyResult result = RunWith(kGpt, {}, {.fault = {kind, 3}, .device = kFirstCard});
     ExpectDiverged(result, {words, "the checkpoint of step 2 stands"});
     EXPECT_EQ(result.checkpoints, std::vector<std::string>{"step-00000002"});
@@ -28,10 +29,11 @@ TEST_F(CudaNonFiniteTest, ALossOrAGradientEndsTheRunNamingTheStep) {
 }
 
 TEST_F(CudaNonFiniteTest, ASkippedStepLeavesNothingBehind) {
-  const FaultyResult without = RunWith(kGpt, {"train.non_finite=SKIP", "train.max_steps=2"}, {.device = kFirstCard});
+  const FaultyResult without =
+      RunWith(kGpt, {"train.non_finite=SKIP", "train.max_steps=2"}, {.device = kFirstCard});
   for (const FaultKind kind : {FaultKind::LOSS, FaultKind::GRADIENT}) {
-    const FaultyResult skipped =
-        RunWith(kGpt, {"train.non_finite=SKIP", "train.max_steps=3"}, {.fault = {kind, 3}, .device = kFirstCard});
+    const FaultyResult skipped = RunWith(kGpt, {"train.non_finite=SKIP", "train.max_steps=3"},
+                                         {.fault = {kind, 3}, .device = kFirstCard});
     ASSERT_TRUE(without.ok() && skipped.ok()) << skipped.ends[0];
     EXPECT_EQ(skipped.summary.params_hash, without.summary.params_hash);
     EXPECT_EQ(skipped.skipped, std::vector<int64_t>{3});
@@ -40,11 +42,13 @@ TEST_F(CudaNonFiniteTest, ASkippedStepLeavesNothingBehind) {
 
 TEST_F(CudaNonFiniteTest, StepsThatAreLaunchedAsGraphsAreSkippedToo) {
   // The first step throws the weights so far that no later loss is finite.
-  const std::vector<std::string> sets{"train.non_finite=SKIP", "optimizer.learning_rate=1e15", "train.eval_every_steps=99"};
+  const std::vector<std::string> sets{"train.non_finite=SKIP", "optimizer.learning_rate=1e15",
+                                      "train.eval_every_steps=99"};
   std::vector<std::string> one = sets, many = sets;
   one.push_back("train.max_steps=1");
   many.push_back("train.max_steps=9");
-  const FaultyResult first = RunWith(kGpt, one, {.device = kFirstCard}), all = RunWith(kGpt, many, {.device = kFirstCard});
+  const FaultyResult first = RunWith(kGpt, one, {.device = kFirstCard}),
+                     all = RunWith(kGpt, many, {.device = kFirstCard});
   ASSERT_TRUE(first.ok() && all.ok()) << all.ends[0];
   EXPECT_EQ(all.skipped.size(), 8u);
   EXPECT_EQ(all.summary.params_hash, first.summary.params_hash);
@@ -52,7 +56,8 @@ TEST_F(CudaNonFiniteTest, StepsThatAreLaunchedAsGraphsAreSkippedToo) {
 }
 
 TEST_F(CudaNonFiniteTest, OptimizerStateThatOverflowsIsNotEvaluatedNorSaved) {
-  const FaultyResult result = RunWith(kGpt, {"train.max_steps=2"}, {.fault = {FaultKind::LARGE_GRADIENT, 2}, .device = kFirstCard});
+  const FaultyResult result = RunWith(
+      kGpt, {"train.max_steps=2"}, {.fault = {FaultKind::LARGE_GRADIENT, 2}, .device = kFirstCard});
   ExpectDiverged(result, {"step 2: parameter ", "#v is not finite"});
   EXPECT_EQ(result.checkpoints, std::vector<std::string>{});
 }

@@ -3,19 +3,18 @@
 // Uses host memory on any machine with a GPU, which the replicas share. Uses NCCL if each has its
 // own GPU or all is emulated.
 #include <gtest/gtest.h>
-
 #include <thread>
 
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "rpc/store/store.h"
 #include "tests/support/temp_folder.h"
-#include "trainer/job/job_config.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
-#include "trainer/tasks/sequence_data.h"
 #include "trainer/loop/train_loop.h"
+#include "trainer/tasks/sequence_data.h"
 
 namespace tandem::loop {
 namespace {
@@ -55,12 +54,15 @@ class CudaReplicasTest : public ::testing::Test {
 
   // Returns replica 0's result. The run fails unless all replicas end alike.
   Result Run(int size, std::vector<std::string> sets) {
-    return Run(kJob, {.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}, size, sets);
+    return Run(kJob, {.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}, size,
+               sets);
   }
   Result RunEven(int size, std::vector<std::string> sets) {
-    return Run(kEvenJob, {.seed = 5, .users = 80, .items = 30, .min_length = 9, .max_length = 9}, size, sets);
+    return Run(kEvenJob, {.seed = 5, .users = 80, .items = 30, .min_length = 9, .max_length = 9},
+               size, sets);
   }
-  Result Run(const char* text, const data::SyntheticOptions& users, int size, const std::vector<std::string>& sets) {
+  Result Run(const char* text, const data::SyntheticOptions& users, int size,
+             const std::vector<std::string>& sets) {
     const auto job = ParseJob(text, "job", sets, {.num_trainers = size});
     EXPECT_TRUE(job.ok()) << job.status();
     const tasks::SequenceData data(data::Generate(users).log, nullptr, "log");
@@ -109,14 +111,19 @@ class CudaReplicasTest : public ::testing::Test {
   void ExpectNear(const Result& result, const Result& expected, double tolerance) {
     ASSERT_EQ(result.losses.size(), 6u);
     ASSERT_EQ(expected.losses.size(), 6u);
-    for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(result.losses[i] / expected.losses[i], 1, tolerance) << "step " << i + 1;
+    for (size_t i = 0; i < 6; ++i)
+      EXPECT_NEAR(result.losses[i] / expected.losses[i], 1, tolerance) << "step " << i + 1;
     EXPECT_NE(result.losses.front(), result.losses.back());
   }
   // Runs two replicas whose steps are graphs in parts, with all-reduces between the parts.
   void ExpectGraphsChangeNothing(const std::string& transport) {
     const std::vector<std::string> sets{"device=CUDA", transport};
-    const Result with = RunEven(2, sets), without = RunEven(2, {"device=CUDA", transport, "runtime.cuda_graphs=false"});
-    EXPECT_EQ(with.launched, (std::vector<int64_t>{9, 10, 11}));  // six steps before the recording, beside the traced fifth and sixth
+    const Result with = RunEven(2, sets),
+                 without = RunEven(2, {"device=CUDA", transport, "runtime.cuda_graphs=false"});
+    EXPECT_EQ(
+        with.launched,
+        (std::vector<int64_t>{
+            9, 10, 11}));  // six steps before the recording, beside the traced fifth and sixth
     EXPECT_EQ(without.launched, std::vector<int64_t>());
     EXPECT_EQ(with.losses, without.losses);
     EXPECT_NE(with.losses[8], with.losses[10]);
@@ -127,7 +134,8 @@ class CudaReplicasTest : public ::testing::Test {
     for (const char* placement : {"PS", "REPLICATED"}) {
       SCOPED_TRACE(placement);
       const std::string place = std::string("placement=") + placement;
-      const std::vector<std::string> cuda{"device=CUDA", transport, place}, cpu{"device=CPU", place};
+      const std::vector<std::string> cuda{"device=CUDA", transport, place},
+          cpu{"device=CPU", place};
       const Result two = Run(2, cuda), again = Run(2, cuda);
       ExpectNear(two, Run(2, cpu), 2e-5);
       ExpectNear(two, Run(1, cuda), 2e-5);
@@ -138,9 +146,13 @@ class CudaReplicasTest : public ::testing::Test {
   }
 };
 
-TEST_F(CudaReplicasTest, ThroughTheHostTwoTrainAsOneAndAsOnTheCpu) { ExpectLikeOthers("parallel.transport=HOST"); }
+TEST_F(CudaReplicasTest, ThroughTheHostTwoTrainAsOneAndAsOnTheCpu) {
+  ExpectLikeOthers("parallel.transport=HOST");
+}
 
-TEST_F(CudaReplicasTest, ThroughTheHostStepsLaunchedAsGraphsHaveTheBitsOfOthers) { ExpectGraphsChangeNothing("parallel.transport=HOST"); }
+TEST_F(CudaReplicasTest, ThroughTheHostStepsLaunchedAsGraphsHaveTheBitsOfOthers) {
+  ExpectGraphsChangeNothing("parallel.transport=HOST");
+}
 
 TEST_F(CudaReplicasTest, OverNcclTwoTrainAsOneAndAsOnTheCpu) {
 #ifndef TANDEM_CUDA_EMULATOR
@@ -148,7 +160,8 @@ TEST_F(CudaReplicasTest, OverNcclTwoTrainAsOneAndAsOnTheCpu) {
 #endif
   ExpectLikeOthers("parallel.transport=NCCL");
   ExpectGraphsChangeNothing("parallel.transport=NCCL");
-  const std::vector<std::string> sets{"device=CUDA", "parallel.transport=NCCL"}, host{"device=CUDA", "parallel.transport=HOST"};
+  const std::vector<std::string> sets{"device=CUDA", "parallel.transport=NCCL"},
+      host{"device=CUDA", "parallel.transport=HOST"};
   EXPECT_EQ(Run(2, sets).params_hash, Run(2, host).params_hash);  // two addends have one sum
 }
 

@@ -1,22 +1,21 @@
 // Whole runs on a CUDA device compared with runs on the CPU: one loop, equal models.
 // Runs on a GPU (label gpu), and everywhere on the emulated device.
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <map>
 
-#include "kernels/memory/block_cache.h"
 #include "kernels/base/device.h"
+#include "kernels/memory/block_cache.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
-#include "trainer/job/job_config.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
+#include "trainer/loop/train_loop.h"
 #include "trainer/tasks/sequence_data.h"
 #include "trainer/tasks/text_data.h"
-#include "trainer/loop/train_loop.h"
 
 namespace tandem::loop {
 namespace {
@@ -39,14 +38,17 @@ train { batch_size: 12 max_steps: 4 eval_every_steps: 4 }
 data::Text SmallText() {
   data::Text text;
   text.vocabulary = data::Vocabulary(U" .acdeghimnost");
-  for (uint64_t i = 0; i < 700; ++i) text.train.push_back(static_cast<int32_t>(RandomBelow({1, 2}, 0, i, 3) + i % 11));
+  for (uint64_t i = 0; i < 700; ++i)
+    text.train.push_back(static_cast<int32_t>(RandomBelow({1, 2}, 0, i, 3) + i % 11));
   text.valid.assign(text.train.end() - 100, text.train.end());
   text.train.resize(600);
   return text;
 }
 
 tasks::SequenceData SmallLog() {
-  return {data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log"};
+  return {
+      data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log,
+      nullptr, "log"};
 }
 
 // The 8 users of each step have equal numbers of items, so steps have equal shapes. Only the last
@@ -61,7 +63,9 @@ train { batch_size: 8 max_steps: 22 eval_every_steps: 11 }
 )";
 
 tasks::SequenceData EvenLog() {
-  return {data::Generate({.seed = 5, .users = 76, .items = 30, .min_length = 9, .max_length = 9}).log, nullptr, "log"};
+  return {
+      data::Generate({.seed = 5, .users = 76, .items = 30, .min_length = 9, .max_length = 9}).log,
+      nullptr, "log"};
 }
 
 struct Result {
@@ -83,13 +87,15 @@ class CudaRunTest : public ::testing::Test {
     if (info.num_devices == 0) GTEST_SKIP() << info.why_none;
   }
 
-  Result Run(const char* text, const tasks::JobData& data, std::vector<std::string> sets, const char* device) {
+  Result Run(const char* text, const tasks::JobData& data, std::vector<std::string> sets,
+             const char* device) {
     const support::TempFolder folder;
     return RunIn(folder / "out", text, data, std::move(sets), device);
   }
 
   // Resumes from `resume`, if given. Ends after `stop_after` steps of its own, if positive.
-  Result RunIn(const std::string& out, const char* text, const tasks::JobData& data, std::vector<std::string> sets, const char* device,
+  Result RunIn(const std::string& out, const char* text, const tasks::JobData& data,
+               std::vector<std::string> sets, const char* device,
                const checkpoint::Checkpoint* resume = nullptr, int stop_after = 0) {
     sets.push_back(std::string("device=") + device);
     const auto job = ParseJob(text, "job", sets, {.num_trainers = 1});
@@ -127,10 +133,13 @@ class CudaRunTest : public ::testing::Test {
 
   // Expects each step's loss and the evaluation's figures within `tolerance` of the CPU's. Two runs
   // agree to the bit.
-  void ExpectLikeCpu(const char* text, const tasks::JobData& data, const std::vector<std::string>& sets, double tolerance) {
-    const Result cpu = Run(text, data, sets, "CPU"), cuda = Run(text, data, sets, "CUDA"), again = Run(text, data, sets, "CUDA");
+  void ExpectLikeCpu(const char* text, const tasks::JobData& data,
+                     const std::vector<std::string>& sets, double tolerance) {
+    const Result cpu = Run(text, data, sets, "CPU"), cuda = Run(text, data, sets, "CUDA"),
+                 again = Run(text, data, sets, "CUDA");
     ASSERT_EQ(cuda.losses.size(), cpu.losses.size());
-    for (size_t i = 0; i < cpu.losses.size(); ++i) EXPECT_NEAR(cuda.losses[i] / cpu.losses[i], 1, tolerance) << "step " << i + 1;
+    for (size_t i = 0; i < cpu.losses.size(); ++i)
+      EXPECT_NEAR(cuda.losses[i] / cpu.losses[i], 1, tolerance) << "step " << i + 1;
     EXPECT_NE(cpu.losses.front(), cpu.losses.back());
     EXPECT_EQ(cuda.losses, again.losses);
     EXPECT_EQ(cuda.summary.params_hash, again.summary.params_hash);
@@ -141,11 +150,13 @@ class CudaRunTest : public ::testing::Test {
   }
 
   // Stops after two steps on one device and resumes on another.
-  Result RunBroken(const char* text, const tasks::JobData& data, const std::vector<std::string>& sets, const char* first, const char* then) {
+  Result RunBroken(const char* text, const tasks::JobData& data,
+                   const std::vector<std::string>& sets, const char* first, const char* then) {
     const support::TempFolder folder;
     const Result begun = RunIn(folder / "out", text, data, sets, first, nullptr, 2);
     EXPECT_EQ(begun.summary.status, report::kStopped);
-    const auto saved = checkpoint::OpenCheckpoint(folder / "out/checkpoints", checkpoint::Choice::NEWEST);
+    const auto saved =
+        checkpoint::OpenCheckpoint(folder / "out/checkpoints", checkpoint::Choice::NEWEST);
     EXPECT_TRUE(saved.ok()) << saved.status();
     if (!saved.ok()) return begun;
     EXPECT_EQ(saved->manifest.step(), 2u);
@@ -155,21 +166,25 @@ class CudaRunTest : public ::testing::Test {
   }
 
   // Expects equal bits on the first device, and equality up to rounding on the other device.
-  void ExpectResumes(const char* text, const tasks::JobData& data, const std::vector<std::string>& sets) {
-    const Result unbroken = Run(text, data, sets, "CUDA"), resumed = RunBroken(text, data, sets, "CUDA", "CUDA");
+  void ExpectResumes(const char* text, const tasks::JobData& data,
+                     const std::vector<std::string>& sets) {
+    const Result unbroken = Run(text, data, sets, "CUDA"),
+                 resumed = RunBroken(text, data, sets, "CUDA", "CUDA");
     EXPECT_EQ(resumed.losses, unbroken.losses);
     EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
     EXPECT_EQ(resumed.summary.metrics, unbroken.summary.metrics);
     for (const auto& [first, then] : {std::pair("CPU", "CUDA"), std::pair("CUDA", "CPU")}) {
       const Result moved = RunBroken(text, data, sets, first, then);
       ASSERT_EQ(moved.losses.size(), unbroken.losses.size());
-      for (size_t i = 0; i < moved.losses.size(); ++i) EXPECT_NEAR(moved.losses[i] / unbroken.losses[i], 1, 2e-5) << first << " " << i;
+      for (size_t i = 0; i < moved.losses.size(); ++i)
+        EXPECT_NEAR(moved.losses[i] / unbroken.losses[i], 1, 2e-5) << first << " " << i;
     }
   }
 
   // Expects equal losses, weights and figures with and without graphs, and the steps `launched` as
   // graphs.
-  void ExpectGraphsChangeNothing(const char* text, const tasks::JobData& data, std::vector<std::string> sets,
+  void ExpectGraphsChangeNothing(const char* text, const tasks::JobData& data,
+                                 std::vector<std::string> sets,
                                  const std::vector<int64_t>& launched) {
     const Result with = Run(text, data, sets, "CUDA");
     sets.push_back("runtime.cuda_graphs=false");
@@ -186,14 +201,17 @@ class CudaRunTest : public ::testing::Test {
   bool by_default_ = false;  // the loop chooses the precision
 };
 
-TEST_F(CudaRunTest, LanguageModelTrainsAsOnTheCpu) { ExpectLikeCpu(kLanguageJob, tasks::TextData(SmallText()), {}, 2e-5); }
+TEST_F(CudaRunTest, LanguageModelTrainsAsOnTheCpu) {
+  ExpectLikeCpu(kLanguageJob, tasks::TextData(SmallText()), {}, 2e-5);
+}
 
 TEST_F(CudaRunTest, LanguageModelInBf16TrainsAsOnTheCpu) {
   bf16_ = "BF16";
   for (const char* activation : {"GELU", "GELU_TANH"}) {
     SCOPED_TRACE(activation);
     ExpectLikeCpu(kLanguageJob, tasks::TextData(SmallText()),
-                  {"train.precision=BF16", std::string("model.gpt.activation=") + activation}, 2e-2);
+                  {"train.precision=BF16", std::string("model.gpt.activation=") + activation},
+                  2e-2);
   }
 }
 
@@ -206,17 +224,21 @@ TEST_F(CudaRunTest, Bf16IsTheDefaultOfLanguageModelsAndARunKeepsWhatItBeganWith)
   EXPECT_EQ(RunBroken(kLanguageJob, data, {}, "CUDA", "CUDA").params_hash(), bf16.params_hash());
   by_default_ = false;
   bf16_.clear();
-  const Result f32 = Run(kLanguageJob, data, {}, "CUDA"), recommender = Run(kSequenceJob, SmallLog(), {}, "CUDA");
+  const Result f32 = Run(kLanguageJob, data, {}, "CUDA"),
+               recommender = Run(kSequenceJob, SmallLog(), {}, "CUDA");
   by_default_ = true;
-  EXPECT_EQ(Run(kLanguageJob, data, {"train.precision=F32"}, "CUDA").params_hash(), f32.params_hash());
+  EXPECT_EQ(Run(kLanguageJob, data, {"train.precision=F32"}, "CUDA").params_hash(),
+            f32.params_hash());
   EXPECT_EQ(Run(kSequenceJob, SmallLog(), {}, "CUDA").params_hash(), recommender.params_hash());
   // A run that began on a CPU in f32 stays in f32.
   const Result moved = RunBroken(kLanguageJob, data, {}, "CPU", "CUDA");
-  for (size_t i = 0; i < f32.losses.size(); ++i) EXPECT_NEAR(moved.losses[i] / f32.losses[i], 1, 2e-5) << i;
+  for (size_t i = 0; i < f32.losses.size(); ++i)
+    EXPECT_NEAR(moved.losses[i] / f32.losses[i], 1, 2e-5) << i;
 }
 
 TEST_F(CudaRunTest, TokenRowsOnServersAndAccumulationTrainAsOnTheCpu) {
-  ExpectLikeCpu(kLanguageJob, tasks::TextData(SmallText()), {"placement=PS", "train.accumulate=3"}, 2e-5);
+  ExpectLikeCpu(kLanguageJob, tasks::TextData(SmallText()), {"placement=PS", "train.accumulate=3"},
+                2e-5);
 }
 
 TEST_F(CudaRunTest, RecommenderTrainsAsOnTheCpuWithEveryLoss) {
@@ -224,13 +246,17 @@ TEST_F(CudaRunTest, RecommenderTrainsAsOnTheCpuWithEveryLoss) {
   for (const char* loss : {"BCE", "SAMPLED_SOFTMAX", "FULL_SOFTMAX"}) {
     for (const char* placement : {"PS", "REPLICATED"}) {
       SCOPED_TRACE(std::string(loss) + " " + placement);
-      ExpectLikeCpu(kSequenceJob, data, {std::string("model.sequence_rec.loss=") + loss, std::string("placement=") + placement}, 2e-5);
+      ExpectLikeCpu(
+          kSequenceJob, data,
+          {std::string("model.sequence_rec.loss=") + loss, std::string("placement=") + placement},
+          2e-5);
     }
   }
 }
 
 TEST_F(CudaRunTest, StoppedAndResumedIsTheUnbrokenRun) {
-  ExpectResumes(kLanguageJob, tasks::TextData(SmallText()), {"placement=REPLICATED", "train.accumulate=3"});
+  ExpectResumes(kLanguageJob, tasks::TextData(SmallText()),
+                {"placement=REPLICATED", "train.accumulate=3"});
   ExpectResumes(kSequenceJob, SmallLog(), {"placement=PS"});
 }
 
@@ -238,14 +264,16 @@ TEST_F(CudaRunTest, InBf16StoppedAndResumedIsTheUnbrokenRun) {
   bf16_ = "BF16";
   const tasks::TextData data(SmallText());
   const std::vector<std::string> sets{"train.precision=BF16"};
-  const Result unbroken = Run(kLanguageJob, data, sets, "CUDA"), resumed = RunBroken(kLanguageJob, data, sets, "CUDA", "CUDA");
+  const Result unbroken = Run(kLanguageJob, data, sets, "CUDA"),
+               resumed = RunBroken(kLanguageJob, data, sets, "CUDA", "CUDA");
   EXPECT_EQ(resumed.losses, unbroken.losses);
   EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
 }
 
 // A run with six steps before the recording, besides the traced steps: the fifth and the sixth.
 std::vector<std::string> LongRun(std::initializer_list<std::string> more) {
-  std::vector<std::string> sets{"model.gpt.dropout=0.2", "train.max_steps=14", "train.eval_every_steps=5"};
+  std::vector<std::string> sets{"model.gpt.dropout=0.2", "train.max_steps=14",
+                                "train.eval_every_steps=5"};
   sets.insert(sets.end(), more);
   return sets;
 }
@@ -254,15 +282,18 @@ const std::vector<int64_t> kLaunchedOfLongRun{9, 10, 11, 12, 13, 14};
 TEST_F(CudaRunTest, StepsLaunchedAsGraphsHaveTheBitsOfOthers) {
   const tasks::TextData data(SmallText());
   ExpectGraphsChangeNothing(kLanguageJob, data, LongRun({}), kLaunchedOfLongRun);
-  ExpectGraphsChangeNothing(kLanguageJob, data, LongRun({"train.accumulate=2", "model.gpt.tied_embeddings=true"}),
+  ExpectGraphsChangeNothing(kLanguageJob, data,
+                            LongRun({"train.accumulate=2", "model.gpt.tied_embeddings=true"}),
                             kLaunchedOfLongRun);
   bf16_ = "BF16";
-  ExpectGraphsChangeNothing(kLanguageJob, data, LongRun({"train.precision=BF16"}), kLaunchedOfLongRun);
+  ExpectGraphsChangeNothing(kLanguageJob, data, LongRun({"train.precision=BF16"}),
+                            kLaunchedOfLongRun);
 }
 
 TEST_F(CudaRunTest, TracedStepsAreNotLaunchedAsGraphsAndEndTheGraph) {
   const tasks::TextData data(SmallText());
-  const std::vector<std::string> sets = LongRun({"trace.first_step=9", "train.eval_every_steps=14"});
+  const std::vector<std::string> sets =
+      LongRun({"trace.first_step=9", "train.eval_every_steps=14"});
   ExpectGraphsChangeNothing(kLanguageJob, data, sets, {7, 8, 11, 12, 13, 14});
   const std::vector<uint64_t> blocks = Run(kLanguageJob, data, sets, "CUDA").system_blocks;
   EXPECT_GT(blocks[10], blocks[9] + 20) << "step 11 was not recorded anew";
@@ -273,7 +304,8 @@ TEST_F(CudaRunTest, AStepOfOtherShapesRunsBesideTheGraph) {
   // are not traced.
   for (const char* loss : {"BCE", "SAMPLED_SOFTMAX", "FULL_SOFTMAX"}) {
     SCOPED_TRACE(loss);
-    ExpectGraphsChangeNothing(kEvenSequenceJob, EvenLog(), {std::string("model.sequence_rec.loss=") + loss},
+    ExpectGraphsChangeNothing(kEvenSequenceJob, EvenLog(),
+                              {std::string("model.sequence_rec.loss=") + loss},
                               {9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22});
   }
 }
@@ -283,8 +315,10 @@ TEST_F(CudaRunTest, RunWithGraphsGoesOnFromACheckpoint) {
   const std::vector<std::string> sets = LongRun({"train.max_steps=24"});
   const Result unbroken = Run(kLanguageJob, data, sets, "CUDA");
   const support::TempFolder folder;
-  const Result begun = RunIn(folder / "out", kLanguageJob, data, sets, "CUDA", nullptr, 13);  // asked by two evaluations, too
-  const auto saved = checkpoint::OpenCheckpoint(folder / "out/checkpoints", checkpoint::Choice::NEWEST);
+  const Result begun = RunIn(folder / "out", kLanguageJob, data, sets, "CUDA", nullptr,
+                             13);  // asked by two evaluations, too
+  const auto saved =
+      checkpoint::OpenCheckpoint(folder / "out/checkpoints", checkpoint::Choice::NEWEST);
   ASSERT_TRUE(saved.ok()) << saved.status();
   const Result resumed = RunIn(folder / "out", kLanguageJob, data, sets, "CUDA", &*saved);
   EXPECT_EQ(begun.launched, (std::vector<int64_t>{9, 10, 11}));
@@ -298,13 +332,19 @@ class LookingTask : public tasks::Task {
  public:
   explicit LookingTask(std::unique_ptr<tasks::Task> task) : task_(std::move(task)) {}
   int64_t steps_per_epoch() const override { return task_->steps_per_epoch(); }
-  std::unique_ptr<tasks::StepInput> Prepare(int64_t step) const override { return task_->Prepare(step); }
-  Variable LossSum(Context& context, const tasks::StepInput& input, int part, const Variable& rows) const override {
+  std::unique_ptr<tasks::StepInput> Prepare(int64_t step) const override {
+    return task_->Prepare(step);
+  }
+  Variable LossSum(Context& context, const tasks::StepInput& input, int part,
+                   const Variable& rows) const override {
     const Variable loss = task_->LossSum(context, input, part, rows);
     loss.value().ToHost(context.stream());
     return loss;
   }
-  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit split, const tasks::EvaluationArgs& args) override { return task_->Evaluate(split, args); }
+  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit split,
+                                             const tasks::EvaluationArgs& args) override {
+    return task_->Evaluate(split, args);
+  }
 
  private:
   const std::unique_ptr<tasks::Task> task_;
@@ -314,7 +354,8 @@ class LookingData : public tasks::JobData {
  public:
   std::string Description() const override { return data_.Description(); }
   int64_t num_embeddings() const override { return data_.num_embeddings(); }
-  std::unique_ptr<tasks::Task> MakeTask(const Job& job, const tasks::TaskEnvironment& environment) const override {
+  std::unique_ptr<tasks::Task> MakeTask(const Job& job,
+                                        const tasks::TaskEnvironment& environment) const override {
     return std::make_unique<LookingTask>(data_.MakeTask(job, environment));
   }
   std::vector<tasks::ReferenceColumn> References() const override { return data_.References(); }
@@ -330,16 +371,19 @@ TEST_F(CudaRunTest, AStepThatCannotBeRecordedIsWorthANoteAndNothingElse) {
   EXPECT_EQ(run.launched, std::vector<int64_t>());
   EXPECT_EQ(run.losses, without.losses);
   EXPECT_EQ(run.summary.params_hash, without.summary.params_hash);
-  const size_t note = run.printed.find("steps run without CUDA graphs: a copy to the host cannot be recorded");
+  const size_t note =
+      run.printed.find("steps run without CUDA graphs: a copy to the host cannot be recorded");
   ASSERT_NE(note, std::string::npos) << run.printed;
-  EXPECT_EQ(run.printed.find("without CUDA graphs", note + 40), std::string::npos) << "once is enough: " << run.printed;
+  EXPECT_EQ(run.printed.find("without CUDA graphs", note + 40), std::string::npos)
+      << "once is enough: " << run.printed;
   EXPECT_EQ(without.printed.find("without CUDA graphs"), std::string::npos) << without.printed;
 }
 
 // The device's kernels lie in the phases of the traced step, on the device's own row. The host's
 // waits are not among them.
 TEST_F(CudaRunTest, ItsTraceHasTheDevicesKernels) {
-  const Result run = Run(kLanguageJob, tasks::TextData(SmallText()), {"placement=PS", "trace.first_step=2", "trace.steps=1"}, "CUDA");
+  const Result run = Run(kLanguageJob, tasks::TextData(SmallText()),
+                         {"placement=PS", "trace.first_step=2", "trace.steps=1"}, "CUDA");
   uint32_t row = 0;
   for (const TraceThread& thread : run.trace.threads()) {
     if (thread.name() == "cuda:0") row = thread.number();
@@ -347,9 +391,11 @@ TEST_F(CudaRunTest, ItsTraceHasTheDevicesKernels) {
   ASSERT_NE(row, 0u);
   std::map<std::string, std::vector<const RecordedSpan*>> spans;
   for (const RecordedSpan& span : run.trace.spans()) {
-    if (span.thread() == row) spans[run.trace.names(static_cast<int>(span.name()))].push_back(&span);
+    if (span.thread() == row)
+      spans[run.trace.names(static_cast<int>(span.name()))].push_back(&span);
   }
-  for (const char* name : {"step", "forward", "backward", "commit", "dense_update", "gradient_norm"}) {
+  for (const char* name :
+       {"step", "forward", "backward", "commit", "dense_update", "gradient_norm"}) {
     ASSERT_EQ(spans[name].size(), 1u) << name;
   }
   const auto inside = [&](const char* kernel, const char* phase) {
@@ -357,7 +403,8 @@ TEST_F(CudaRunTest, ItsTraceHasTheDevicesKernels) {
     const RecordedSpan& outer = *spans[phase][0];
     for (const RecordedSpan* span : spans[kernel]) {
       EXPECT_GE(span->begin_ns(), outer.begin_ns()) << kernel;
-      EXPECT_LE(span->begin_ns() + span->duration_ns(), outer.begin_ns() + outer.duration_ns()) << kernel;
+      EXPECT_LE(span->begin_ns() + span->duration_ns(), outer.begin_ns() + outer.duration_ns())
+          << kernel;
     }
   };
   inside("attention_forward", "forward");
@@ -369,13 +416,16 @@ TEST_F(CudaRunTest, ItsTraceHasTheDevicesKernels) {
 }
 
 TEST_F(CudaRunTest, ItsStepsSayWhereTheirTimeGoesAndWhatOfThePeakTheyReach) {
-  const Result run = Run(kSequenceJob, SmallLog(), {"placement=PS", "train.log_every_steps=4"}, "CUDA");
+  const Result run =
+      Run(kSequenceJob, SmallLog(), {"placement=PS", "train.log_every_steps=4"}, "CUDA");
   EXPECT_GT(run.last.compute_ms, 0);
   EXPECT_GE(run.last.pull_ms, 0);
   EXPECT_GE(run.last.push_ms, 0);
   const double step_ms = 1e3 * 12 / run.last.samples_per_second;
-  EXPECT_LE(run.last.compute_ms + run.last.collective_ms + run.last.pull_ms + run.last.push_ms, step_ms);
-  EXPECT_GT(run.last.compute_ms + run.last.collective_ms + run.last.pull_ms + run.last.push_ms, 0.5 * step_ms);
+  EXPECT_LE(run.last.compute_ms + run.last.collective_ms + run.last.pull_ms + run.last.push_ms,
+            step_ms);
+  EXPECT_GT(run.last.compute_ms + run.last.collective_ms + run.last.pull_ms + run.last.push_ms,
+            0.5 * step_ms);
   if (PeakFlops({DeviceKind::CUDA, 0}, DType::F32) > 0) {
     EXPECT_GT(run.last.mfu, 0);
     EXPECT_LT(run.last.mfu, 1);
@@ -385,11 +435,13 @@ TEST_F(CudaRunTest, ItsStepsSayWhereTheirTimeGoesAndWhatOfThePeakTheyReach) {
 TEST_F(CudaRunTest, GpusAreTheDefaultWhereThereAreEnoughAndAreSharedOnDemand) {
   const int num_devices = QueryCuda().num_devices;
   Job job;
-  EXPECT_EQ(job::DeviceOf(job, num_devices - 1, num_devices)->device, (Device{DeviceKind::CUDA, num_devices - 1}));
+  EXPECT_EQ(job::DeviceOf(job, num_devices - 1, num_devices)->device,
+            (Device{DeviceKind::CUDA, num_devices - 1}));
   EXPECT_FALSE(job::DeviceOf(job, 0, num_devices)->shared);
   EXPECT_FALSE(job::DeviceOf(job, 0, num_devices + 1)->device.is_cuda());
   job.set_device(CUDA);
-  EXPECT_EQ(job::DeviceOf(job, num_devices, num_devices + 1)->device, (Device{DeviceKind::CUDA, 0}));
+  EXPECT_EQ(job::DeviceOf(job, num_devices, num_devices + 1)->device,
+            (Device{DeviceKind::CUDA, 0}));
   EXPECT_TRUE(job::DeviceOf(job, 0, num_devices + 1)->shared);
   job.set_device(CPU);
   EXPECT_FALSE(job::DeviceOf(job, 0, 1)->device.is_cuda());

@@ -3,11 +3,10 @@
 // An older run in the folder stays until training begins. No evaluation, checkpoint or summary
 // holds anything of the failed device.
 // Runs on the emulated device.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <sstream>
 #include <thread>
 
@@ -15,17 +14,17 @@
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "trainer/checkpoint/reader.h"
-#include "trainer/job/job_config.h"
 #include "trainer/comm/host/thread_group.h"
-#include "trainer/tasks/text_data.h"
+#include "trainer/job/job_config.h"
 #include "trainer/loop/train_loop.h"
+#include "trainer/tasks/text_data.h"
 
 namespace tandem {
 
 namespace cuda {
 extern std::atomic<int> emulated_calls_before_failure;
 extern std::atomic<int64_t> emulated_bytes_left, emulated_fewest_bytes_left;
-}
+}  // namespace cuda
 
 namespace loop {
 namespace {
@@ -67,8 +66,9 @@ struct Setting {
   int valid_symbols = 20;
 };
 
-absl::StatusOr<report::RunSummary> Train(const std::string& out, int calls_before_failure, const Setting& setting = {},
-                                 std::vector<int64_t>* launched = nullptr) {
+absl::StatusOr<report::RunSummary> Train(const std::string& out, int calls_before_failure,
+                                         const Setting& setting = {},
+                                         std::vector<int64_t>* launched = nullptr) {
   const auto job = ParseJob(setting.job, "job", setting.sets, {.num_trainers = 1});
   EXPECT_TRUE(job.ok()) << job.status();
   testing::internal::CaptureStdout();
@@ -78,11 +78,16 @@ absl::StatusOr<report::RunSummary> Train(const std::string& out, int calls_befor
   const auto groups = comm::ThreadGroup::Create(1, "dp");
   auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
   cuda::emulated_calls_before_failure = calls_before_failure;
-  auto summary = RunReplica(*job, data, {.group = groups[0].get(), .clients = ps::ClientsOf(client), .output = output->get(),
-                                         .device = {DeviceKind::CUDA, 0}, .compute = DType::BF16,
-                                         .on_step = [&](const report::StepRecord& record) {
-                                           if (launched != nullptr && record.launched_graph) launched->push_back(record.step);
-                                         }});
+  auto summary = RunReplica(*job, data,
+                            {.group = groups[0].get(),
+                             .clients = ps::ClientsOf(client),
+                             .output = output->get(),
+                             .device = {DeviceKind::CUDA, 0},
+                             .compute = DType::BF16,
+                             .on_step = [&](const report::StepRecord& record) {
+                               if (launched != nullptr && record.launched_graph)
+                                 launched->push_back(record.step);
+                             }});
   cuda::emulated_calls_before_failure = kNever;
   testing::internal::GetCapturedStdout();
   return summary;
@@ -105,7 +110,8 @@ TEST(DeviceFailureTest, NothingOfAFailedDeviceIsKept) {
       break;
     }
     EXPECT_EQ(summary.status().code(), absl::StatusCode::kInternal) << summary.status();
-    EXPECT_NE(summary.status().ToString().find("the emulated device failed"), std::string::npos) << summary.status();
+    EXPECT_NE(summary.status().ToString().find("the emulated device failed"), std::string::npos)
+        << summary.status();
     const bool begun = std::filesystem::exists(out + "/metrics.jsonl");
     refused += begun ? 0 : 1;
     EXPECT_EQ(Read(out + "/summary.json"), begun ? "" : "older");
@@ -136,7 +142,8 @@ TEST(DeviceFailureTest, DeviceThatFailsUnderAGraphFailsTheRun) {
       EXPECT_EQ(summary->params_hash, whole->params_hash);
       break;
     }
-    EXPECT_NE(summary.status().ToString().find("the emulated device failed"), std::string::npos) << summary.status();
+    EXPECT_NE(summary.status().ToString().find("the emulated device failed"), std::string::npos)
+        << summary.status();
     ASSERT_LT(calls, 10000);
   }
   EXPECT_GT(calls, 100);
@@ -146,8 +153,9 @@ constexpr int64_t kPlenty = int64_t{1} << 40;
 
 // Trains on a device with `num_bytes` of memory, on a fresh thread that holds no memory of earlier
 // runs. `used`, if given, gets the peak.
-absl::StatusOr<report::RunSummary> TrainWithin(int64_t num_bytes, const std::string& out, int64_t* used = nullptr, const Setting& setting = {},
-                                       std::vector<int64_t>* launched = nullptr) {
+absl::StatusOr<report::RunSummary> TrainWithin(int64_t num_bytes, const std::string& out,
+                                               int64_t* used = nullptr, const Setting& setting = {},
+                                               std::vector<int64_t>* launched = nullptr) {
   absl::StatusOr<report::RunSummary> summary;
   cuda::emulated_bytes_left = cuda::emulated_fewest_bytes_left = num_bytes;
   std::thread([&] { summary = Train(out, kNever, setting, launched); }).join();
@@ -168,7 +176,8 @@ TEST(DeviceFailureTest, ADeviceWithoutMemoryEndsTheRunAndNothingElse) {
     ASSERT_FALSE(summary.ok());
     EXPECT_EQ(summary.status().code(), absl::StatusCode::kResourceExhausted) << summary.status();
     EXPECT_NE(summary.status().ToString().find("memory"), std::string::npos) << summary.status();
-    EXPECT_FALSE(std::filesystem::exists(folder / (std::to_string(run) + "/checkpoints/step-00000002")));
+    EXPECT_FALSE(
+        std::filesystem::exists(folder / (std::to_string(run) + "/checkpoints/step-00000002")));
   }
   const auto enough = TrainWithin(needed, folder / "enough");
   ASSERT_TRUE(enough.ok()) << enough.status();
@@ -180,7 +189,8 @@ TEST(DeviceFailureTest, AGraphGivesItsMemoryBackToAnEvaluationThatNeedsIt) {
   GTEST_SKIP() << "memory comes from the sanitizer, which keeps no idle blocks";
 #endif
   const support::TempFolder folder;
-  const Setting with_graphs{kGraphJob, {"train.max_steps=20", "train.eval_every_steps=10", "train.batch_size=64"}, 300};
+  const Setting with_graphs{
+      kGraphJob, {"train.max_steps=20", "train.eval_every_steps=10", "train.batch_size=64"}, 300};
   Setting without_graphs = with_graphs;
   without_graphs.sets.push_back("runtime.cuda_graphs=false");
   int64_t used_without = 0, used_with = 0;
@@ -190,7 +200,8 @@ TEST(DeviceFailureTest, AGraphGivesItsMemoryBackToAnEvaluationThatNeedsIt) {
   ASSERT_TRUE(with.ok() && without.ok()) << with.status() << without.status();
   ASSERT_GT(used_with, used_without) << "the evaluation would have had room";
   const int64_t little_more = used_without + (used_with - used_without) / 4;
-  const auto tight = TrainWithin(little_more, folder / "tight", nullptr, with_graphs, &launched_tightly);
+  const auto tight =
+      TrainWithin(little_more, folder / "tight", nullptr, with_graphs, &launched_tightly);
   ASSERT_TRUE(tight.ok()) << tight.status();
   EXPECT_EQ(tight->params_hash, without->params_hash);
   EXPECT_GT(launched.size(), 10u);

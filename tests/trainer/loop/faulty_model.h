@@ -30,27 +30,36 @@ struct Fault {
 
 class FaultyTask : public tasks::Task {
  public:
-  FaultyTask(std::unique_ptr<tasks::Task> task, const Fault& fault, int rank) : task_(std::move(task)), fault_(fault), rank_(rank) {}
+  FaultyTask(std::unique_ptr<tasks::Task> task, const Fault& fault, int rank)
+      : task_(std::move(task)), fault_(fault), rank_(rank) {}
 
   int64_t steps_per_epoch() const override { return task_->steps_per_epoch(); }
-  std::unique_ptr<tasks::StepInput> Prepare(int64_t step) const override { return task_->Prepare(step); }
+  std::unique_ptr<tasks::StepInput> Prepare(int64_t step) const override {
+    return task_->Prepare(step);
+  }
 
-  Variable LossSum(Context& context, const tasks::StepInput& input, int part, const Variable& rows) const override {
+  Variable LossSum(Context& context, const tasks::StepInput& input, int part,
+                   const Variable& rows) const override {
     const Variable loss = task_->LossSum(context, input, part, rows);
     if (static_cast<int64_t>(context.step()) != fault_.step || rank_ != fault_.rank) return loss;
     switch (fault_.kind) {
-      case FaultKind::LOSS: return ops::Scale(context, loss, std::numeric_limits<double>::quiet_NaN());
-      case FaultKind::LARGE_GRADIENT: return ops::Scale(context, loss, 1e30);
+      case FaultKind::LOSS:
+        return ops::Scale(context, loss, std::numeric_limits<double>::quiet_NaN());
+      case FaultKind::LARGE_GRADIENT:
+        return ops::Scale(context, loss, 1e30);
       case FaultKind::GRADIENT: {
         Variable zero = loss;  // whose gradient overflows on its way back
-        for (const double factor : {1e-30, 1e-30, 1e30, 1e30}) zero = ops::Scale(context, zero, factor);
+        for (const double factor : {1e-30, 1e-30, 1e30, 1e30})
+          zero = ops::Scale(context, zero, factor);
         return ops::Add(context, loss, zero);
       }
-      default: return loss;
+      default:
+        return loss;
     }
   }
 
-  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit split, const tasks::EvaluationArgs& args) override {
+  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit split,
+                                             const tasks::EvaluationArgs& args) override {
     auto evaluation = task_->Evaluate(split, args);
     if (!evaluation.ok()) return evaluation;
     evaluations_ += split == tasks::EvaluationSplit::VALID;
@@ -73,14 +82,17 @@ class FaultyTask : public tasks::Task {
 
 class FaultyData : public tasks::JobData {
  public:
-  FaultyData(std::unique_ptr<tasks::JobData> data, const Fault& fault) : data_(std::move(data)), fault_(fault) {}
+  FaultyData(std::unique_ptr<tasks::JobData> data, const Fault& fault)
+      : data_(std::move(data)), fault_(fault) {}
 
   std::string Description() const override { return data_->Description(); }
   std::string Symbols() const override { return data_->Symbols(); }
   int64_t num_embeddings() const override { return data_->num_embeddings(); }
   std::vector<tasks::ReferenceColumn> References() const override { return data_->References(); }
-  std::unique_ptr<tasks::Task> MakeTask(const Job& job, const tasks::TaskEnvironment& environment) const override {
-    return std::make_unique<FaultyTask>(data_->MakeTask(job, environment), fault_, environment.group->rank());
+  std::unique_ptr<tasks::Task> MakeTask(const Job& job,
+                                        const tasks::TaskEnvironment& environment) const override {
+    return std::make_unique<FaultyTask>(data_->MakeTask(job, environment), fault_,
+                                        environment.group->rank());
   }
 
  private:

@@ -1,9 +1,8 @@
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <gtest/gtest.h>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,21 +11,21 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "tests/ps/forwarding_client.h"
+#include "kernels/base/count_text.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
+#include "tests/ps/forwarding_client.h"
 #include "tests/support/temp_folder.h"
-#include "kernels/base/count_text.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/job/job_options.h"
 #include "trainer/loop/run_state.h"
-#include "trainer/tasks/sequence_data.h"
-#include "trainer/report/server_watch.h"
 #include "trainer/loop/step_loader.h"
 #include "trainer/loop/train_loop.h"
+#include "trainer/report/server_watch.h"
+#include "trainer/tasks/sequence_data.h"
 
 namespace tandem {
 namespace {
@@ -75,7 +74,9 @@ Job SmallJob() {
 }
 
 tasks::SequenceData SmallData() {
-  return {data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log"};
+  return {
+      data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log,
+      nullptr, "log"};
 }
 
 struct RunResult {
@@ -92,10 +93,13 @@ double FieldOf(const std::string& json, const std::string& name) {
 
 using MakeClient = std::function<ps::ClientStack(ps::TableHost& host, uint32_t rank)>;
 
-RunResult Train(const Job& job, int num_replicas, report::LogFormat format = report::LogFormat::JSON, MakeClient make_client = nullptr) {
+RunResult Train(const Job& job, int num_replicas,
+                report::LogFormat format = report::LogFormat::JSON,
+                MakeClient make_client = nullptr) {
   if (make_client == nullptr) {
     make_client = [&](ps::TableHost& host, uint32_t rank) {
-      return std::make_unique<ps::LocalClient>(host, rank, static_cast<uint32_t>(num_replicas), job::ConsistencyOf(job));
+      return std::make_unique<ps::LocalClient>(host, rank, static_cast<uint32_t>(num_replicas),
+                                               job::ConsistencyOf(job));
     };
   }
   const tasks::SequenceData data = SmallData();
@@ -110,9 +114,10 @@ RunResult Train(const Job& job, int num_replicas, report::LogFormat format = rep
     for (int rank = 0; rank < num_replicas; ++rank) {
       threads.emplace_back([&, rank] {
         const auto client = make_client(host, static_cast<uint32_t>(rank));
-        const auto summary = loop::RunReplica(
-            job, data,
-            {.group = groups[rank].get(), .clients = client, .output = rank == 0 ? output->get() : nullptr});
+        const auto summary = loop::RunReplica(job, data,
+                                              {.group = groups[rank].get(),
+                                               .clients = client,
+                                               .output = rank == 0 ? output->get() : nullptr});
         ASSERT_TRUE(summary.ok()) << summary.status();
         if (rank == 0) result.summary = *summary;
       });
@@ -184,7 +189,8 @@ TEST_F(TrainLoopTest, ReplicasAndAccumulationDoNotChangeTheLosses) {
 TEST_F(TrainLoopTest, PatienceStopsTheRunAndKeepsTheBestEpochsFigures) {
   Job job = SmallJob();
   job.mutable_optimizer()->set_learning_rate(1e-12);
-  job.mutable_tables(0)->set_learning_rate(1e-12);  // nothing is learned: the first epoch stays the best
+  job.mutable_tables(0)->set_learning_rate(
+      1e-12);  // nothing is learned: the first epoch stays the best
   job.mutable_train()->set_max_epochs(20);
   job.mutable_train()->set_patience(2);
   job.mutable_train()->set_min_epochs(3);
@@ -216,12 +222,11 @@ class GuardingClient : public ps::ForwardingClient {
 };
 
 TEST_F(TrainLoopTest, TheLastLinesCountWhatEveryTrainersClientKeptFromTheServers) {
-  Train(SmallJob(), 2, report::LogFormat::TEXT,
-        [](ps::TableHost& host, uint32_t rank) {
-          ps::ClientStack client = std::make_unique<ps::LocalClient>(host, rank, 2);
-          client.Wrap<GuardingClient>(rank);
-          return client;
-        });
+  Train(SmallJob(), 2, report::LogFormat::TEXT, [](ps::TableHost& host, uint32_t rank) {
+    ps::ClientStack client = std::make_unique<ps::LocalClient>(host, rank, 2);
+    client.Wrap<GuardingClient>(rank);
+    return client;
+  });
   const std::string told = ::testing::internal::GetCapturedStdout();
   ::testing::internal::CaptureStdout();
   EXPECT_NE(told.find("row gradients that were not finite: 3 dropped"), std::string::npos) << told;
@@ -238,13 +243,15 @@ TEST_F(TrainLoopTest, AReplicaThatFailsFreesItsPeer) {
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       ps::LocalClient client(host, static_cast<uint32_t>(rank), 2);
-      ends[rank] = loop::RunReplica(job, data, {.group = groups[rank].get(),
-                                                .clients = ps::ClientsOf(client),
-                                                .on_step = [&, rank](const report::StepRecord& record) {
-                                                  if (rank == 1 && record.step == 3) {
-                                                    groups[1]->Abort(absl::CancelledError("enough"));
-                                                  }
-                                                }})
+      ends[rank] = loop::RunReplica(job, data,
+                                    {.group = groups[rank].get(),
+                                     .clients = ps::ClientsOf(client),
+                                     .on_step =
+                                         [&, rank](const report::StepRecord& record) {
+                                           if (rank == 1 && record.step == 3) {
+                                             groups[1]->Abort(absl::CancelledError("enough"));
+                                           }
+                                         }})
                        .status();
     });
   }
@@ -268,10 +275,12 @@ TEST_F(TrainLoopTest, AStopAskedOfOneReplicaEndsAllAfterTheSameStep) {
     threads.emplace_back([&, rank] {
       ps::LocalClient client(host, static_cast<uint32_t>(rank), 2);
       int asked = 0;
-      ends[rank] = loop::RunReplica(job, data, {.group = groups[rank].get(),
-                                                .clients = ps::ClientsOf(client),
-                                                .output = rank == 0 ? output->get() : nullptr,
-                                                .stop_requested = [&asked, rank] { return rank == 1 && ++asked == 3; }});
+      ends[rank] = loop::RunReplica(
+          job, data,
+          {.group = groups[rank].get(),
+           .clients = ps::ClientsOf(client),
+           .output = rank == 0 ? output->get() : nullptr,
+           .stop_requested = [&asked, rank] { return rank == 1 && ++asked == 3; }});
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -280,7 +289,8 @@ TEST_F(TrainLoopTest, AStopAskedOfOneReplicaEndsAllAfterTheSameStep) {
     EXPECT_EQ(end->status, report::kStopped);
     EXPECT_EQ(end->steps, 3);
   }
-  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/out/checkpoints/step-00000003/manifest.textproto"));
+  EXPECT_TRUE(
+      std::filesystem::exists(folder.path() + "/out/checkpoints/step-00000003/manifest.textproto"));
 }
 
 Job WithConsistency(Job job, Consistency consistency, int staleness = 0) {
@@ -291,15 +301,17 @@ Job WithConsistency(Job job, Consistency consistency, int staleness = 0) {
 
 TEST_F(TrainLoopTest, OneTrainerThatSeesItsOwnUpdatesHasTheBitsOfBsp) {
   const RunResult bsp = Train(SmallJob(), 1);
-  for (const Job& job : {WithConsistency(SmallJob(), SSP), WithConsistency(SmallJob(), SSP, 3), WithConsistency(SmallJob(), ASP),
-                         WithConsistency(SmallJob(), PERMIT, 1)}) {
+  for (const Job& job :
+       {WithConsistency(SmallJob(), SSP), WithConsistency(SmallJob(), SSP, 3),
+        WithConsistency(SmallJob(), ASP), WithConsistency(SmallJob(), PERMIT, 1)}) {
     const RunResult run = Train(job, 1);
     EXPECT_EQ(run.summary.params_hash, bsp.summary.params_hash) << job.ps().ShortDebugString();
     EXPECT_EQ(run.losses, bsp.losses);
     EXPECT_EQ(run.most_stale, 0);
   }
   const RunResult ahead = Train(WithConsistency(SmallJob(), PERMIT, 3), 1);
-  EXPECT_NE(ahead.summary.params_hash, bsp.summary.params_hash) << "rows were pulled before the steps between were applied";
+  EXPECT_NE(ahead.summary.params_hash, bsp.summary.params_hash)
+      << "rows were pulled before the steps between were applied";
   EXPECT_EQ(ahead.most_stale, 2) << "the slowest trainer is the only one";
   EXPECT_EQ(ahead.losses.size(), bsp.losses.size());
 }
@@ -309,7 +321,8 @@ TEST_F(TrainLoopTest, ReplicasTrainInEveryModeWithinItsBound) {
   for (const auto& [mode, staleness, most] :
        {std::tuple(SSP, 0, 0), {SSP, 1, 1}, {ASP, 0, 1}, {PERMIT, 1, 1}, {PERMIT, 3, 3}}) {
     const RunResult run = Train(WithConsistency(SmallJob(), mode, staleness), 2);
-    EXPECT_LE(run.most_stale, most) << Consistency_Name(mode) << " " << staleness << " (dense layers keep trainers within one step)";
+    EXPECT_LE(run.most_stale, most) << Consistency_Name(mode) << " " << staleness
+                                    << " (dense layers keep trainers within one step)";
     ASSERT_EQ(run.losses.size(), bsp.losses.size());
     EXPECT_NEAR(run.losses.back(), bsp.losses.back(), 0.1 * bsp.losses.back());
     EXPECT_EQ(run.summary.sparse_rows, bsp.summary.sparse_rows) << "the same rows were pushed to";
@@ -327,7 +340,8 @@ BrokenRun TrainUntil(const std::string& out, const Job& job, int stop_at) {
   const tasks::SequenceData data = SmallData();
   std::optional<checkpoint::Checkpoint> saved;
   if (!checkpoint::ListCheckpoints(out + "/checkpoints").empty()) {
-    const auto opened = checkpoint::OpenCheckpoint(out + "/checkpoints", checkpoint::Choice::NEWEST);
+    const auto opened =
+        checkpoint::OpenCheckpoint(out + "/checkpoints", checkpoint::Choice::NEWEST);
     EXPECT_TRUE(opened.ok()) << opened.status();
     saved = *opened;
   }
@@ -340,12 +354,14 @@ BrokenRun TrainUntil(const std::string& out, const Job& job, int stop_at) {
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       ps::LocalClient client(host, static_cast<uint32_t>(rank), 2, job::ConsistencyOf(job));
-      const auto summary = loop::RunReplica(
-          job, data, {.resume = saved ? &*saved : nullptr,
-                      .group = groups[rank].get(),
-                      .clients = ps::ClientsOf(client),
-                      .output = rank == 0 ? output->get() : nullptr,
-                      .stop_requested = [&run, rank, stop_at] { return rank == 1 && ++run.times_asked == stop_at; }});
+      const auto summary = loop::RunReplica(job, data,
+                                            {.resume = saved ? &*saved : nullptr,
+                                             .group = groups[rank].get(),
+                                             .clients = ps::ClientsOf(client),
+                                             .output = rank == 0 ? output->get() : nullptr,
+                                             .stop_requested = [&run, rank, stop_at] {
+                                               return rank == 1 && ++run.times_asked == stop_at;
+                                             }});
       ASSERT_TRUE(summary.ok()) << summary.status();
       if (rank == 0) run.summary = *summary;
     });
@@ -372,7 +388,8 @@ TEST_F(TrainLoopTest, AStopAtAnyPlaceAndAResumeEndAsTheUnbrokenRun) {
   const BrokenRun unbroken = TrainUntil(folder.path() + "/unbroken", job, 0);
   ASSERT_EQ(unbroken.summary.status, report::kCompleted);
   const std::string evaluations = ReadWhole(folder.path() + "/unbroken/evaluations.jsonl");
-  ASSERT_GT(unbroken.times_asked, 2 + static_cast<int>(unbroken.summary.steps)) << "evaluations ask too";
+  ASSERT_GT(unbroken.times_asked, 2 + static_cast<int>(unbroken.summary.steps))
+      << "evaluations ask too";
   for (int place = 1; place <= unbroken.times_asked; ++place) {
     SCOPED_TRACE(place);
     const std::string out = folder.path() + "/run" + std::to_string(place);
@@ -394,7 +411,8 @@ TEST_F(TrainLoopTest, AStopAtAnyPlaceAndAResumeEndAsTheUnbrokenRun) {
 
 // A checkpoint needs every trainer's commits, although no trainer waits for another's.
 TEST_F(TrainLoopTest, AStoppedRunGoesOnInEveryMode) {
-  for (const Job& job : {WithConsistency(SmallJob(), SSP, 2), WithConsistency(SmallJob(), ASP), WithConsistency(SmallJob(), PERMIT, 3)}) {
+  for (const Job& job : {WithConsistency(SmallJob(), SSP, 2), WithConsistency(SmallJob(), ASP),
+                         WithConsistency(SmallJob(), PERMIT, 3)}) {
     SCOPED_TRACE(job.ps().ShortDebugString());
     const support::TempFolder folder;
     const BrokenRun stopped = TrainUntil(folder.path() + "/run", job, 3);
@@ -413,7 +431,8 @@ TEST_F(TrainLoopTest, AnEvaluationIsMadeUpAgainByARunThatWasKilledAfterIt) {
   const std::string out = folder.path() + "/run", evaluations = out + "/evaluations.jsonl";
   TrainUntil(folder.path() + "/unbroken", job, 0);
   ASSERT_EQ(TrainUntil(out, job, 3).summary.steps, 2);  // in the first evaluation
-  std::ofstream(evaluations, std::ios::app) << "{\"step\":2,\"epoch\":1,\"of\":\"the killed run\"}\n";
+  std::ofstream(evaluations, std::ios::app)
+      << "{\"step\":2,\"epoch\":1,\"of\":\"the killed run\"}\n";
   TrainUntil(out, job, 0);
   EXPECT_EQ(ReadWhole(evaluations), ReadWhole(folder.path() + "/unbroken/evaluations.jsonl"));
 }
@@ -429,13 +448,15 @@ TEST(EvaluationTest, MayTakeLongerThanAWaitForPeers) {
       ThreadPool pool(1);
       Stream stream(&pool);
       ParameterSet parameters(1, DType::F32);
-      const auto task = data.MakeTask(job, {.parameters = &parameters, .table = nullptr, .group = groups[rank].get()});
+      const auto task = data.MakeTask(
+          job, {.parameters = &parameters, .table = nullptr, .group = groups[rank].get()});
       bool first = true;
       const auto slow = [&first](const std::string&) {
         if (std::exchange(first, false)) absl::SleepFor(absl::Milliseconds(300));
       };
-      const auto evaluation = task->Evaluate(tasks::EvaluationSplit::VALID,
-                                             {.stream = &stream, .timeout = absl::Milliseconds(200), .dump = slow});
+      const auto evaluation =
+          task->Evaluate(tasks::EvaluationSplit::VALID,
+                         {.stream = &stream, .timeout = absl::Milliseconds(200), .dump = slow});
       EXPECT_TRUE(evaluation.ok()) << evaluation.status();
     });
   }
@@ -446,7 +467,8 @@ TEST(EvaluationTest, MayTakeLongerThanAWaitForPeers) {
 class SlowlySavingClient : public ps::ForwardingClient {
  public:
   using ForwardingClient::ForwardingClient;
-  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override {
+  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder,
+                                           absl::Time deadline) override {
     absl::SleepFor(absl::Seconds(3));
     return ForwardingClient::Save(step, folder, deadline);
   }
@@ -456,11 +478,12 @@ TEST_F(TrainLoopTest, ACheckpointMayTakeLongerThanAWaitForPeers) {
   Job job = SmallJob();
   job.mutable_train()->set_max_steps(2);
   job.mutable_runtime()->set_timeout_seconds(2);
-  const RunResult run = Train(job, 2, report::LogFormat::JSON, [](ps::TableHost& host, uint32_t rank) {
-    ps::ClientStack client = std::make_unique<ps::LocalClient>(host, rank, 2);
-    client.Wrap<SlowlySavingClient>();
-    return client;
-  });
+  const RunResult run =
+      Train(job, 2, report::LogFormat::JSON, [](ps::TableHost& host, uint32_t rank) {
+        ps::ClientStack client = std::make_unique<ps::LocalClient>(host, rank, 2);
+        client.Wrap<SlowlySavingClient>();
+        return client;
+      });
   EXPECT_EQ(run.summary.status, report::kCompleted);
   EXPECT_EQ(run.summary.best_step, 2) << "there was a checkpoint";
 }
@@ -476,7 +499,8 @@ TEST(ServerWatchTest, TheMostStepsOfWhatWasCountedMeanwhile) {
   EXPECT_EQ(report::MostSteps({}, histogram({3, 2, 0, 0}, 1)), 1);
   EXPECT_EQ(report::MostSteps(histogram({3, 2, 0, 0}, 1), histogram({5, 2, 0, 0}, 1)), 0);
   EXPECT_EQ(report::MostSteps(histogram({3, 2, 1, 0}, 2), histogram({5, 3, 1, 0}, 2)), 1);
-  EXPECT_EQ(report::MostSteps(histogram({3, 2, 1, 0}, 2), histogram({5, 3, 1, 1}, 40)), 40) << "the last counts all above";
+  EXPECT_EQ(report::MostSteps(histogram({3, 2, 1, 0}, 2), histogram({5, 3, 1, 1}, 40)), 40)
+      << "the last counts all above";
 }
 
 TEST(ServerWatchTest, NotesNameTheStalenessAndTheFirstOffender) {
@@ -493,11 +517,14 @@ TEST(ServerWatchTest, NotesNameTheStalenessAndTheFirstOffender) {
   table.mutable_first_offender()->set_id(77);
   table.mutable_first_offender()->set_trainer(1);
   table.mutable_first_offender()->set_step(9);
-  const std::string guarded = "table item: row gradients that were not finite: 4 dropped, 0 mended, 0 messages refused; 0 rows clipped; "
-                              "the first: id 77 of trainer 1 in step 9";
+  const std::string guarded =
+      "table item: row gradients that were not finite: 4 dropped, 0 mended, 0 messages refused; 0 "
+      "rows clipped; "
+      "the first: id 77 of trainer 1 in step 9";
   EXPECT_EQ(report::ServerNotes(statistics, false), std::vector<std::string>{guarded});
   EXPECT_EQ(report::ServerNotes(statistics, true),
-            (std::vector<std::string>{"staleness: pulls missed up to 40 steps of the slowest trainer (pulls by steps missed: 2: 5 16+: 1); "
+            (std::vector<std::string>{"staleness: pulls missed up to 40 steps of the slowest "
+                                      "trainer (pulls by steps missed: 2: 5 16+: 1); "
                                       "up to 3 steps of a trainer under way",
                                       guarded}));
 }
@@ -526,7 +553,9 @@ TEST(RunStateTest, GoesOnWhereItWasSaved) {
   EXPECT_EQ(restored.step(), 3);
   EXPECT_EQ(restored.best_step(), 1);
   EXPECT_EQ(restored.best_epoch(), 1);
-  EXPECT_EQ(restored.best_metrics(), (std::map<std::string, double>{{"valid/mrr", 0.25}, {"valid/hr@10", 0.5}, {"test/mrr", 0.125}}));
+  EXPECT_EQ(restored.best_metrics(),
+            (std::map<std::string, double>{
+                {"valid/mrr", 0.25}, {"valid/hr@10", 0.5}, {"test/mrr", 0.125}}));
   EXPECT_TRUE(restored.has_steps_since_mean());
   EXPECT_EQ(restored.MeanLoss(), 2.25);
   restored.Count(4, 40, 400, 0);
@@ -605,13 +634,16 @@ TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
   std::stringstream metrics, result;
   metrics << std::ifstream(folder.path() + "/metrics.jsonl").rdbuf();
   result << std::ifstream(folder.path() + "/summary.json").rdbuf();
-  for (const char* field : {"step", "epoch", "loss", "lr", "grad_norm", "samples_per_second", "tokens_per_second",
-                            "compute_ms", "collective_ms", "pull_ms", "push_ms", "staleness"}) {
+  for (const char* field :
+       {"step", "epoch", "loss", "lr", "grad_norm", "samples_per_second", "tokens_per_second",
+        "compute_ms", "collective_ms", "pull_ms", "push_ms", "staleness"}) {
     EXPECT_NE(metrics.str().find("\"" + std::string(field) + "\":"), std::string::npos) << field;
   }
   EXPECT_NE(metrics.str().find("\"grad_norm\":null"), std::string::npos);
-  EXPECT_NE(result.str().find("\"job\":\"a \\\"quoted\\\"\\u000aname\""), std::string::npos) << result.str();
-  EXPECT_NE(result.str().find("\"params_hash\":\"00000000000000010000000000000002\""), std::string::npos);
+  EXPECT_NE(result.str().find("\"job\":\"a \\\"quoted\\\"\\u000aname\""), std::string::npos)
+      << result.str();
+  EXPECT_NE(result.str().find("\"params_hash\":\"00000000000000010000000000000002\""),
+            std::string::npos);
 }
 
 TEST(RunOutputTest, TheShareOfAPeakIsSaidWhereThePeakIsKnown) {
@@ -648,13 +680,15 @@ TEST(RunOutputTest, ANewRunStartsWithoutTheCheckpointsOfAnother) {
 TEST(RunOutputTest, ATornLastLineIsDroppedWhenTheRunGoesOn) {
   const support::TempFolder folder;
   const std::string whole = "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.4}\n";
-  for (const char* name : {"metrics.jsonl", "evaluations.jsonl"}) folder.Write(name, whole + "{\"step\":1");
+  for (const char* name : {"metrics.jsonl", "evaluations.jsonl"})
+    folder.Write(name, whole + "{\"step\":1");
   {
     const auto output = report::RunOutput::Create(folder.path(), report::LogFormat::JSON);
     ASSERT_TRUE(output.ok());
     ASSERT_TRUE((*output)->BeginAfter(2).ok());
   }
-  for (const char* name : {"metrics.jsonl", "evaluations.jsonl"}) EXPECT_EQ(ReadWhole(folder / name), whole) << name;
+  for (const char* name : {"metrics.jsonl", "evaluations.jsonl"})
+    EXPECT_EQ(ReadWhole(folder / name), whole) << name;
 }
 
 TEST(RunOutputTest, WhatAnOlderRunSaidOfItsEndGoesWhenARunBegins) {
@@ -663,9 +697,11 @@ TEST(RunOutputTest, WhatAnOlderRunSaidOfItsEndGoesWhenARunBegins) {
     for (const char* name : {"summary.json", "trace.json"}) folder.Write(name, "of the older run");
     const auto output = report::RunOutput::Create(folder.path(), report::LogFormat::JSON);
     ASSERT_TRUE(output.ok());
-    for (const char* name : {"summary.json", "trace.json"}) EXPECT_TRUE(std::filesystem::exists(folder / name)) << "it may yet be refused";
+    for (const char* name : {"summary.json", "trace.json"})
+      EXPECT_TRUE(std::filesystem::exists(folder / name)) << "it may yet be refused";
     ASSERT_TRUE((resumes ? (*output)->BeginAfter(2) : (*output)->BeginAnew()).ok());
-    for (const char* name : {"summary.json", "trace.json"}) EXPECT_FALSE(std::filesystem::exists(folder / name)) << name << resumes;
+    for (const char* name : {"summary.json", "trace.json"})
+      EXPECT_FALSE(std::filesystem::exists(folder / name)) << name << resumes;
   }
 }
 
@@ -694,8 +730,11 @@ class CountingTask : public tasks::Task {
     input->global_samples = step;
     return input;
   }
-  Variable LossSum(Context&, const tasks::StepInput&, int, const Variable&) const override { return Variable(); }
-  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit, const tasks::EvaluationArgs&) override {
+  Variable LossSum(Context&, const tasks::StepInput&, int, const Variable&) const override {
+    return Variable();
+  }
+  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit,
+                                             const tasks::EvaluationArgs&) override {
     return tasks::Evaluation();
   }
 };

@@ -1,30 +1,29 @@
 // Whole runs of small models with a fault in them. Replicas are threads, in any number.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <gtest/gtest.h>
 #include <limits>
 #include <sstream>
 #include <thread>
 
-#include "tests/ps/forwarding_client.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/ps/cluster.h"
+#include "tests/ps/forwarding_client.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/loop/faulty_model.h"
 #include "tests/trainer/loop/small_text.h"
 #include "trainer/checkpoint/folder.h"
-#include "trainer/job/job_config.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
+#include "trainer/loop/train_loop.h"
 #include "trainer/tasks/sequence_data.h"
 #include "trainer/tasks/text_data.h"
-#include "trainer/loop/train_loop.h"
 
 namespace tandem::loop {
 
@@ -59,14 +58,16 @@ struct FaultyRun {
   bool poisoned_evaluations = false;  // rows that an evaluation pulls are NaN
   // Wraps the client that speaks to the tables in the one that the job's consistency asks for.
   // Null: no wrapping.
-  std::function<ps::ClientStack(const Job&, ps::ClientStack, int trainer, int trainers)> client_of_job = nullptr;
+  std::function<ps::ClientStack(const Job&, ps::ClientStack, int trainer, int trainers)>
+      client_of_job = nullptr;
 };
 
 // A client that turns the rows of evaluations into NaN.
 class PoisoningClient : public ps::ForwardingClient {
  public:
   using ForwardingClient::ForwardingClient;
-  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<ps::PullSegment> segments) override {
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create,
+                              std::vector<ps::PullSegment> segments) override {
     const auto pulled = ForwardingClient::Pull(step, create, segments);
     if (step != 0) return pulled;
     pulled.Wait(absl::InfiniteFuture()).IgnoreError();
@@ -79,8 +80,8 @@ struct FaultyResult {
   std::vector<absl::Status> ends;  // by rank
   report::RunSummary summary;
   std::vector<double> losses, learning_rates;
-  std::vector<int64_t> skipped;       // steps
-  std::string printed, evaluations;   // of rank 0
+  std::vector<int64_t> skipped;          // steps
+  std::string printed, evaluations;      // of rank 0
   std::vector<std::string> checkpoints;  // "step-00000001"
 
   bool ok() const {
@@ -91,10 +92,12 @@ struct FaultyResult {
 inline std::unique_ptr<tasks::JobData> SmallDataOf(const Job& job) {
   if (job.model().has_gpt()) return std::make_unique<tasks::TextData>(SmallText());
   return std::make_unique<tasks::SequenceData>(
-      data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 4, .max_length = 12}).log, nullptr, "log");
+      data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 4, .max_length = 12}).log,
+      nullptr, "log");
 }
 
-inline FaultyResult RunWith(const std::string& text, const std::vector<std::string>& sets, const FaultyRun& run) {
+inline FaultyResult RunWith(const std::string& text, const std::vector<std::string>& sets,
+                            const FaultyRun& run) {
   const auto job = ParseJob(text, "job", sets, {.num_trainers = run.replicas});
   EXPECT_TRUE(job.ok()) << job.status();
   const FaultyData data(SmallDataOf(*job), run.fault);
@@ -110,11 +113,18 @@ inline FaultyResult RunWith(const std::string& text, const std::vector<std::stri
     std::vector<std::thread> threads;
     for (int rank = 0; rank < run.replicas; ++rank) {
       threads.emplace_back([&, rank] {
-        const auto trainer = static_cast<uint32_t>(rank), trainers = static_cast<uint32_t>(run.replicas);
+        const auto trainer = static_cast<uint32_t>(rank),
+                   trainers = static_cast<uint32_t>(run.replicas);
         ps::ClientStack client;
-        if (run.servers == 0) client = std::make_unique<ps::LocalClient>(host, trainer, trainers, job::ConsistencyOf(*job));
-        else client = cluster.MakeClient(trainer, trainers, {.timeout = absl::Seconds(30), .consistency = job::ConsistencyOf(*job)});
-        if (run.client_of_job) client = run.client_of_job(*job, std::move(client), rank, run.replicas);
+        if (run.servers == 0)
+          client =
+              std::make_unique<ps::LocalClient>(host, trainer, trainers, job::ConsistencyOf(*job));
+        else
+          client = cluster.MakeClient(
+              trainer, trainers,
+              {.timeout = absl::Seconds(30), .consistency = job::ConsistencyOf(*job)});
+        if (run.client_of_job)
+          client = run.client_of_job(*job, std::move(client), rank, run.replicas);
         if (run.poisoned_evaluations) client.Wrap<PoisoningClient>();
         ReplicaEnvironment environment;
         environment.group = groups[rank].get();
@@ -152,7 +162,8 @@ inline void ExpectDiverged(const FaultyResult& result, const std::vector<std::st
     const absl::Status& end = result.ends[rank];
     EXPECT_TRUE(absl::IsOutOfRange(end)) << "replica " << rank << ": " << end;
     for (const std::string& word : words) {
-      EXPECT_NE(end.message().find(word), absl::string_view::npos) << "replica " << rank << ": " << end << "\nwanted: " << word;
+      EXPECT_NE(end.message().find(word), absl::string_view::npos)
+          << "replica " << rank << ": " << end << "\nwanted: " << word;
     }
   }
 }

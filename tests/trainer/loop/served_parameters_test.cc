@@ -1,30 +1,29 @@
 // Whole runs whose dense parameters live on parameter servers, compared with runs by data
 // parallelism.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <functional>
+#include <gtest/gtest.h>
 #include <numeric>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "ps/local/local_client.h"
-#include "ps/wire/router.h"
 #include "ps/server/table_host.h"
+#include "ps/wire/router.h"
 #include "tests/ps/cluster.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/loop/small_text.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/job/job_config.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
 #include "trainer/job/parameter_placement.h"
-#include "trainer/tasks/sequence_data.h"
-#include "trainer/tasks/text_data.h"
 #include "trainer/loop/train_loop.h"
 #include "trainer/parallel/data_parallel/ddp.h"
+#include "trainer/tasks/sequence_data.h"
+#include "trainer/tasks/text_data.h"
 
 namespace tandem::loop {
 namespace {
@@ -48,7 +47,8 @@ constexpr char kServed[] = "parameters { match: \"*\" placement: PS }\n";
 std::unique_ptr<tasks::JobData> DataOf(const Job& job) {
   if (job.model().has_gpt()) return std::make_unique<tasks::TextData>(SmallText());
   return std::make_unique<tasks::SequenceData>(
-      data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log");
+      data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log,
+      nullptr, "log");
 }
 
 struct RunArgs {
@@ -74,7 +74,10 @@ Result Train(const std::string& text, const RunArgs& args) {
   const std::unique_ptr<tasks::JobData> data = DataOf(*job);
   const support::TempFolder folder;
   testing::internal::CaptureStdout();
-  std::unique_ptr<report::RunOutput> output = report::RunOutput::Create(args.out.empty() ? folder.path() : args.out, report::LogFormat::JSON).value();
+  std::unique_ptr<report::RunOutput> output =
+      report::RunOutput::Create(args.out.empty() ? folder.path() : args.out,
+                                report::LogFormat::JSON)
+          .value();
   ps::TableHost host(2);
   ps::PsCluster cluster(args.servers, 2);
   const auto groups = comm::ThreadGroup::Create(args.replicas, "dp");
@@ -84,11 +87,16 @@ Result Train(const std::string& text, const RunArgs& args) {
   for (int rank = 0; rank < args.replicas; ++rank) {
     threads.emplace_back([&, rank] {
       ps::ClientStack client;
-      const auto trainer = static_cast<uint32_t>(rank), trainers = static_cast<uint32_t>(args.replicas);
-      const ps::RemoteClientOptions options{
-          .timeout = absl::Seconds(30), .message_bytes = 10000, .consistency = job::ConsistencyOf(*job)};
-      if (args.servers > 0) client = cluster.MakeClient(trainer, trainers, options);
-      else client = std::make_unique<ps::LocalClient>(host, trainer, trainers, job::ConsistencyOf(*job));
+      const auto trainer = static_cast<uint32_t>(rank),
+                 trainers = static_cast<uint32_t>(args.replicas);
+      const ps::RemoteClientOptions options{.timeout = absl::Seconds(30),
+                                            .message_bytes = 10000,
+                                            .consistency = job::ConsistencyOf(*job)};
+      if (args.servers > 0)
+        client = cluster.MakeClient(trainer, trainers, options);
+      else
+        client =
+            std::make_unique<ps::LocalClient>(host, trainer, trainers, job::ConsistencyOf(*job));
       int asked = 0;
       ReplicaEnvironment environment;
       environment.resume = args.resume;
@@ -141,13 +149,15 @@ TEST(ServedParametersTest, AWholeModelTrainsOnServersWithTheBitsOfDataParallelis
 TEST(ServedParametersTest, AnyNumberOfServersGivesTheSameBits) {
   const std::string text = absl::StrCat(kGpt, kServed);
   const Result local = Train(text, {.replicas = 2});
-  for (const int servers : {1, 2, 3}) ExpectSameBits(Train(text, {.replicas = 2, .servers = servers}), local);
+  for (const int servers : {1, 2, 3})
+    ExpectSameBits(Train(text, {.replicas = 2, .servers = servers}), local);
 }
 
 // PaddlePaddle/Paddle#2224: servers that own nothing wait for ever.
 TEST(ServedParametersTest, MoreServersThanChunksTrainToo) {
   const std::string text = absl::StrCat(kRecommender, kServed);
-  ExpectSameBits(Train(text, {.servers = 7, .sets = {"train.max_steps=5"}}), Train(text, {.sets = {"train.max_steps=5"}}));
+  ExpectSameBits(Train(text, {.servers = 7, .sets = {"train.max_steps=5"}}),
+                 Train(text, {.sets = {"train.max_steps=5"}}));
 }
 
 // tensorflow/tensorflow#24953: one server sends most of the bytes.
@@ -155,13 +165,16 @@ TEST(ServedParametersTest, ChunksLoadAllServersAlike) {
   constexpr int kServers = 4;
   std::vector<uint64_t> chunks(10'000);  // 40 MB of parameters
   std::iota(chunks.begin(), chunks.end(), 1);
-  const auto split = ps::Router::RoundRobin(kServers).Split(2, "parameters", chunks.data(), chunks.size());
+  const auto split =
+      ps::Router::RoundRobin(kServers).Split(2, "parameters", chunks.data(), chunks.size());
   ASSERT_TRUE(split.ok());
-  for (const ps::OwnedIds& owned : *split) EXPECT_NEAR(static_cast<double>(owned.ids.size()), 2500, 250);
+  for (const ps::OwnedIds& owned : *split)
+    EXPECT_NEAR(static_cast<double>(owned.ids.size()), 2500, 250);
 }
 
 TEST(ServedParametersTest, ThreeTrainersAgreeToRounding) {
-  const Result ddp = Train(kRecommender, {.replicas = 3}), served = Train(absl::StrCat(kRecommender, kServed), {.replicas = 3});
+  const Result ddp = Train(kRecommender, {.replicas = 3}),
+               served = Train(absl::StrCat(kRecommender, kServed), {.replicas = 3});
   ASSERT_TRUE(served.status.ok()) << served.status;
   ExpectSameToRounding(served.losses, ddp.losses);
 }
@@ -172,10 +185,12 @@ TEST(ServedParametersTest, EveryOptimizerAccumulationAndPrecisionHasTheSameBits)
       {"optimizer.kind=ADAGRAD"},
       {"optimizer.kind=ADAMW", "optimizer.weight_decay=0.1"}};  // of matrices: there are two tables
   for (const std::vector<std::string>& sets : optimizers) {
-    ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = sets}), Train(kGpt, {.replicas = 2, .sets = sets}));
+    ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = sets}),
+                   Train(kGpt, {.replicas = 2, .sets = sets}));
   }
   const std::vector<std::string> parts = {"train.accumulate=3", "train.max_steps=10"};
-  ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = parts}), Train(kGpt, {.replicas = 2, .sets = parts}));
+  ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = parts}),
+                 Train(kGpt, {.replicas = 2, .sets = parts}));
   // bf16 shadows follow the weights that arrive.
   const std::vector<std::string> bf16 = {"train.precision=BF16"};
   ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.sets = bf16, .compute = DType::BF16}),
@@ -183,14 +198,16 @@ TEST(ServedParametersTest, EveryOptimizerAccumulationAndPrecisionHasTheSameBits)
 }
 
 TEST(ServedParametersTest, SomeParametersOnServersBesideReplicatedOnes) {
-  const char* mixed = "parameters { match: \"blocks.*.bias\" } parameters { match: \"blocks.*\" placement: PS }";
+  const char* mixed =
+      "parameters { match: \"blocks.*.bias\" } parameters { match: \"blocks.*\" placement: PS }";
   ExpectSameBits(Train(absl::StrCat(kGpt, mixed), {.replicas = 2}), Train(kGpt, {.replicas = 2}));
 }
 
 TEST(ServedParametersTest, ClippingSeesTheWholeGradient) {
   const char* mixed = "parameters { match: \"blocks.*\" placement: PS }";
   const std::vector<std::string> clipped = {"optimizer.max_grad_norm=0.1"};
-  const Result ddp = Train(kGpt, {.replicas = 2, .sets = clipped}), free = Train(kGpt, {.replicas = 2});
+  const Result ddp = Train(kGpt, {.replicas = 2, .sets = clipped}),
+               free = Train(kGpt, {.replicas = 2});
   ASSERT_GT(std::abs(ddp.losses.back() / free.losses.back() - 1), 1e-3) << "nothing was clipped";
   for (const char* placement : {kServed, mixed}) {
     const Result served = Train(absl::StrCat(kGpt, placement), {.replicas = 2, .sets = clipped});
@@ -237,22 +254,28 @@ TEST(ServedParametersTest, AResumedRunGoesOnWithTheSameBitsAlsoWithAnotherPlacem
   for (const Leg& leg : {Leg{served, served, 2}, Leg{served, kGpt, 0}, Leg{kGpt, served, 2}}) {
     const support::TempFolder folder;
     Train(leg.first, {.replicas = 2, .servers = 1, .out = folder.path(), .stop_after = 13});
-    const auto saved = checkpoint::OpenCheckpoint(folder / "checkpoints", checkpoint::Choice::NEWEST);
+    const auto saved =
+        checkpoint::OpenCheckpoint(folder / "checkpoints", checkpoint::Choice::NEWEST);
     ASSERT_TRUE(saved.ok()) << saved.status();
     ASSERT_EQ(saved->manifest.step(), 13u);
     const auto job = ParseJob(leg.second, "job", {}, {.num_trainers = 2});
     EXPECT_TRUE(checkpoint::CheckSameRun(*job, saved->manifest).ok());
-    const Result resumed = Train(leg.second, {.replicas = 2, .servers = leg.servers, .out = folder.path(), .resume = &*saved});
+    const Result resumed =
+        Train(leg.second,
+              {.replicas = 2, .servers = leg.servers, .out = folder.path(), .resume = &*saved});
     ASSERT_TRUE(resumed.status.ok()) << resumed.status;
-    EXPECT_EQ(resumed.losses, std::vector<double>(unbroken.losses.begin() + 13, unbroken.losses.end()));
+    EXPECT_EQ(resumed.losses,
+              std::vector<double>(unbroken.losses.begin() + 13, unbroken.losses.end()));
     EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
   }
 }
 
 TEST(ServedParametersTest, EveryConsistencyTrainsAndEvaluatesAllReplicasAlike) {
-  for (const char* consistency : {"ps.consistency=ASP", "ps.consistency=SSP", "ps.consistency=PERMIT"}) {
+  for (const char* consistency :
+       {"ps.consistency=ASP", "ps.consistency=SSP", "ps.consistency=PERMIT"}) {
     SCOPED_TRACE(consistency);
-    const Result run = Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .servers = 2, .sets = {consistency}});
+    const Result run =
+        Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .servers = 2, .sets = {consistency}});
     ASSERT_TRUE(run.status.ok()) << run.status;
     EXPECT_LT(run.losses.back(), 0.9 * run.losses.front());
     EXPECT_TRUE(run.summary.metrics.count("valid/loss"));
@@ -262,30 +285,49 @@ TEST(ServedParametersTest, EveryConsistencyTrainsAndEvaluatesAllReplicasAlike) {
 TEST(ServedParametersTest, AStepWithoutFiniteGradientsIsSkippedAsByDataParallelism) {
   // The first step throws the weights so far that the second step's gradients overflow. From then
   // on the weights stay.
-  const std::vector<std::string> sets = {"optimizer.learning_rate=1e38", "train.max_steps=4", "train.non_finite=SKIP"};
+  const std::vector<std::string> sets = {"optimizer.learning_rate=1e38", "train.max_steps=4",
+                                         "train.non_finite=SKIP"};
   const Result served = Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = sets});
   ASSERT_TRUE(served.status.ok()) << served.status;
   EXPECT_FALSE(std::isfinite(served.losses.back()));
   EXPECT_EQ(served.summary.params_hash,
-            Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = {sets[0], sets[2], "train.max_steps=1"}}).summary.params_hash);
-  EXPECT_EQ(served.summary.params_hash, Train(kGpt, {.replicas = 2, .sets = sets}).summary.params_hash);
+            Train(absl::StrCat(kGpt, kServed),
+                  {.replicas = 2, .sets = {sets[0], sets[2], "train.max_steps=1"}})
+                .summary.params_hash);
+  EXPECT_EQ(served.summary.params_hash,
+            Train(kGpt, {.replicas = 2, .sets = sets}).summary.params_hash);
 }
 
 TEST(ServedParametersTest, AnEntryThatMatchesNothingIsRefusedNamingIt) {
-  const Result result = Train(absl::StrCat(kGpt, kServed, "parameters { match: \"block.*\" placement: PS }"), {.replicas = 2});
+  const Result result =
+      Train(absl::StrCat(kGpt, kServed, "parameters { match: \"block.*\" placement: PS }"),
+            {.replicas = 2});
   EXPECT_TRUE(absl::IsInvalidArgument(result.status)) << result.status;
-  EXPECT_NE(result.status.message().find("parameters[1].match is \"block.*\""), absl::string_view::npos) << result.status;
+  EXPECT_NE(result.status.message().find("parameters[1].match is \"block.*\""),
+            absl::string_view::npos)
+      << result.status;
 }
 
 TEST(ParameterPlacementTest, StarsStandForAnyCharacters) {
   const struct {
     const char *pattern, *name;
     bool matches;
-  } cases[] = {{"*", "a.b", true},           {"*", "", true},           {"", "a", false},        {"a.b", "a.b", true},
-               {"a.b", "a.bc", false},       {"a.*", "a.b.c", true},    {"*.c", "a.b.c", true},  {"*.b", "a.b.c", false},
-               {"a*b*c", "a.b.b.c", true},   {"a*b*c", "a.b", false},   {"**c", "c", true},      {"a*", "a", true},
-               {"*bias", "a.bias.bias", true}, {"*b.c", "a.b.b.c", true}};
-  for (const auto& c : cases) EXPECT_EQ(job::MatchesName(c.pattern, c.name), c.matches) << c.pattern << " " << c.name;
+  } cases[] = {{"*", "a.b", true},
+               {"*", "", true},
+               {"", "a", false},
+               {"a.b", "a.b", true},
+               {"a.b", "a.bc", false},
+               {"a.*", "a.b.c", true},
+               {"*.c", "a.b.c", true},
+               {"*.b", "a.b.c", false},
+               {"a*b*c", "a.b.b.c", true},
+               {"a*b*c", "a.b", false},
+               {"**c", "c", true},
+               {"a*", "a", true},
+               {"*bias", "a.bias.bias", true},
+               {"*b.c", "a.b.b.c", true}};
+  for (const auto& c : cases)
+    EXPECT_EQ(job::MatchesName(c.pattern, c.name), c.matches) << c.pattern << " " << c.name;
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
 // In one step, one replica's gradient of one served parameter is not finite. All replicas and
 // servers leave the step out.
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,8 +12,8 @@
 #include "tests/ps/cluster.h"
 #include "tests/support/temp_folder.h"
 #include "trainer/autograd/ops/ops.h"
-#include "trainer/job/job_config.h"
 #include "trainer/comm/host/thread_group.h"
+#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
 
@@ -52,12 +51,14 @@ class TwoParameters : public tasks::Task {
   }
   Variable LossSum(Context& context, const tasks::StepInput&, int, const Variable&) const override {
     const bool overflows = rank_ == kReplicas - 1 && context.step() == 2;
-    const Variable scaled = ops::Scale(context, ops::Scale(context, vector_, overflows ? 1e38 : 1), overflows ? 100 : 1);
+    const Variable scaled = ops::Scale(context, ops::Scale(context, vector_, overflows ? 1e38 : 1),
+                                       overflows ? 100 : 1);
     const Variable loss = ops::Add(context, ops::Reshape(context, matrix_, Shape{4}), scaled);
     EXPECT_TRUE(std::isfinite(loss.value().At(0)));
     return loss;
   }
-  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit split, const tasks::EvaluationArgs&) override {
+  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit split,
+                                             const tasks::EvaluationArgs&) override {
     Weights& weights = last_[static_cast<size_t>(rank_)];
     weights.clear();
     for (const auto& parameter : parameters_.all()) {
@@ -80,7 +81,8 @@ class TwoParametersData : public tasks::JobData {
   explicit TwoParametersData(std::vector<Weights>* last) : last_(last) {}
   std::string Description() const override { return "two parameters"; }
   int64_t num_embeddings() const override { return 1; }
-  std::unique_ptr<tasks::Task> MakeTask(const Job&, const tasks::TaskEnvironment& environment) const override {
+  std::unique_ptr<tasks::Task> MakeTask(const Job&,
+                                        const tasks::TaskEnvironment& environment) const override {
     return std::make_unique<TwoParameters>(environment, last_);
   }
   std::vector<tasks::ReferenceColumn> References() const override { return {}; }
@@ -92,12 +94,14 @@ class TwoParametersData : public tasks::JobData {
 struct Result {
   absl::Status status;
   decltype(report::RunSummary::params_hash) params_hash = {};
-  std::vector<Weights> weights = std::vector<Weights>(kReplicas);  // [replica], behind the last step
+  std::vector<Weights> weights =
+      std::vector<Weights>(kReplicas);  // [replica], behind the last step
 };
 
 // `servers`: 0 for tables in this process.
 Result Train(int steps, int servers) {
-  const auto job = ParseJob(kJob, "job", {absl::StrCat("train.max_steps=", steps)}, {.num_trainers = kReplicas});
+  const auto job =
+      ParseJob(kJob, "job", {absl::StrCat("train.max_steps=", steps)}, {.num_trainers = kReplicas});
   EXPECT_TRUE(job.ok()) << job.status();
   Result result;
   const TwoParametersData data(&result.weights);
@@ -110,8 +114,11 @@ Result Train(int steps, int servers) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kReplicas; ++rank) {
     threads.emplace_back([&, rank] {
-      ps::ClientStack client = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), kReplicas);
-      if (servers > 0) client = cluster.MakeClient(static_cast<uint32_t>(rank), kReplicas, {.timeout = absl::Seconds(10)});
+      ps::ClientStack client =
+          std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), kReplicas);
+      if (servers > 0)
+        client = cluster.MakeClient(static_cast<uint32_t>(rank), kReplicas,
+                                    {.timeout = absl::Seconds(10)});
       ReplicaEnvironment environment;
       environment.group = groups[static_cast<size_t>(rank)].get();
       environment.clients = client;

@@ -1,18 +1,17 @@
 // Whole runs of a small language model through the training loop: layouts, threads, precision and
 // placement.
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <thread>
 
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/loop/small_text.h"
-#include "trainer/job/job_config.h"
 #include "trainer/comm/host/thread_group.h"
-#include "trainer/tasks/text_data.h"
+#include "trainer/job/job_config.h"
 #include "trainer/loop/train_loop.h"
+#include "trainer/tasks/text_data.h"
 
 namespace tandem::loop {
 namespace {
@@ -42,14 +41,16 @@ Result Train(const std::vector<std::string>& sets, const RunArgs& args) {
   EXPECT_TRUE(job.ok()) << job.status();
   const tasks::TextData data(SmallText());
   std::unique_ptr<report::RunOutput> output;
-  if (!args.out.empty()) output = report::RunOutput::Create(args.out, report::LogFormat::JSON).value();
+  if (!args.out.empty())
+    output = report::RunOutput::Create(args.out, report::LogFormat::JSON).value();
   ps::TableHost host(1);
   const auto groups = comm::ThreadGroup::Create(args.replicas, "dp");
   Result result;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < args.replicas; ++rank) {
     threads.emplace_back([&, rank] {
-      ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(args.replicas));
+      ps::LocalClient client(host, static_cast<uint32_t>(rank),
+                             static_cast<uint32_t>(args.replicas));
       int asked = 0;
       ReplicaEnvironment environment;
       environment.resume = args.resume;
@@ -58,7 +59,10 @@ Result Train(const std::vector<std::string>& sets, const RunArgs& args) {
       environment.output = rank == 0 ? output.get() : nullptr;
       environment.stop_requested = [&] { return ++asked == args.stop_after; };
       environment.compute = args.compute;
-      if (rank == 0) environment.on_step = [&](const report::StepRecord& record) { result.losses.push_back(record.loss); };
+      if (rank == 0)
+        environment.on_step = [&](const report::StepRecord& record) {
+          result.losses.push_back(record.loss);
+        };
       const auto summary = RunReplica(*job, data, environment);
       ASSERT_TRUE(summary.ok()) << summary.status();
       if (rank == 0) result.summary = *summary;
@@ -68,7 +72,9 @@ Result Train(const std::vector<std::string>& sets, const RunArgs& args) {
   return result;
 }
 
-Result Train(const std::vector<std::string>& sets, int replicas) { return Train(sets, RunArgs{.replicas = replicas}); }
+Result Train(const std::vector<std::string>& sets, int replicas) {
+  return Train(sets, RunArgs{.replicas = replicas});
+}
 
 double LargestDifference(const std::vector<double>& a, const std::vector<double>& b) {
   EXPECT_EQ(a.size(), b.size());
@@ -99,31 +105,42 @@ const std::vector<std::string> kBf16{"train.precision=BF16"};
 TEST(TextRunTest, Bf16TrainsLikeF32) {
   const Result f32 = Train({}, 1), bf16 = Train(kBf16, RunArgs{.compute = DType::BF16});
   EXPECT_GT(LargestDifference(f32.losses, bf16.losses), 0) << "nothing was rounded";
-  EXPECT_LT(LargestDifference(f32.losses, bf16.losses), 0.02);  // 2^-8 relative in each of some products
+  EXPECT_LT(LargestDifference(f32.losses, bf16.losses),
+            0.02);  // 2^-8 relative in each of some products
   EXPECT_EQ(Train(kBf16, RunArgs{.compute = DType::BF16}).losses, bf16.losses);
   EXPECT_EQ(Train(kBf16, RunArgs{.compute = DType::F32}).losses, f32.losses);
 }
 
 TEST(TextRunTest, AResumedRunComputesAsItsCheckpointDid) {
-  for (const DType compute : {DType::F32, DType::BF16}) {  // one of them is not what is measured here
+  for (const DType compute :
+       {DType::F32, DType::BF16}) {  // one of them is not what is measured here
     const support::TempFolder folder;
-    const std::vector<double> unbroken = Train(kBf16, RunArgs{.replicas = 2, .compute = compute}).losses;
+    const std::vector<double> unbroken =
+        Train(kBf16, RunArgs{.replicas = 2, .compute = compute}).losses;
     testing::internal::CaptureStdout();
-    Train(kBf16, RunArgs{.replicas = 2, .compute = compute, .out = folder.path(), .stop_after = 10});
-    const auto saved = checkpoint::OpenCheckpoint(folder / "checkpoints", checkpoint::Choice::NEWEST);
+    Train(kBf16,
+          RunArgs{.replicas = 2, .compute = compute, .out = folder.path(), .stop_after = 10});
+    const auto saved =
+        checkpoint::OpenCheckpoint(folder / "checkpoints", checkpoint::Choice::NEWEST);
     ASSERT_TRUE(saved.ok()) << saved.status();
-    const Result resumed = Train(kBf16, RunArgs{.replicas = 2, .out = folder.path(), .resume = &*saved});
+    const Result resumed =
+        Train(kBf16, RunArgs{.replicas = 2, .out = folder.path(), .resume = &*saved});
     testing::internal::GetCapturedStdout();
-    EXPECT_EQ(resumed.losses, std::vector<double>(unbroken.begin() + 10, unbroken.end())) << NameOf(compute);
-    const auto last = checkpoint::OpenCheckpoint(folder / "checkpoints", checkpoint::Choice::NEWEST);
+    EXPECT_EQ(resumed.losses, std::vector<double>(unbroken.begin() + 10, unbroken.end()))
+        << NameOf(compute);
+    const auto last =
+        checkpoint::OpenCheckpoint(folder / "checkpoints", checkpoint::Choice::NEWEST);
     ASSERT_TRUE(last.ok()) << last.status();
     EXPECT_EQ(last->manifest.step(), 30u);
-    EXPECT_EQ(last->manifest.compute(), compute == DType::BF16 ? tandem::Train::BF16 : tandem::Train::F32) << "for the next one";
+    EXPECT_EQ(last->manifest.compute(),
+              compute == DType::BF16 ? tandem::Train::BF16 : tandem::Train::F32)
+        << "for the next one";
   }
 }
 
 TEST(TextRunTest, TiedTokensOnServersAreTheHeadToo) {
-  const std::vector<std::string> tied{"model.gpt.tied_embeddings=true", "model.gpt.linear_bias=false"};
+  const std::vector<std::string> tied{"model.gpt.tied_embeddings=true",
+                                      "model.gpt.linear_bias=false"};
   const Result replicated = Train(tied, 2);
   std::vector<std::string> served = tied;
   served.push_back("placement=PS");

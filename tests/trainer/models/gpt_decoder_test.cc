@@ -1,7 +1,6 @@
 #include "trainer/models/gpt_decoder.h"
 
 #include <gtest/gtest.h>
-
 #include <numeric>
 
 #include "tests/trainer/autograd/gradient_check.h"
@@ -19,11 +18,27 @@ using ::tandem::testing::StepFixture;
 constexpr int64_t kSymbols = 11, kMaxLength = 12;
 
 std::vector<GptOptions> BothRecipes() {
-  GptOptions untied{.vocabulary_size = kSymbols, .max_length = kMaxLength, .layers = 3, .heads = 2, .dim = 8,
-                    .ffn_dim = 16, .activation = kernels::Activation::RELU, .norm_bias = true, .linear_bias = true,
-                    .attention_scale = 0.3, .init = nn::Init::UNIFORM_FAN_IN, .embedding_stddev = 1};
-  GptOptions tied{.vocabulary_size = kSymbols, .max_length = kMaxLength, .layers = 2, .heads = 1, .dim = 6,
-                  .ffn_dim = 10, .tied_embeddings = true, .init_stddev = 0.5, .embedding_stddev = 0.5};
+  GptOptions untied{.vocabulary_size = kSymbols,
+                    .max_length = kMaxLength,
+                    .layers = 3,
+                    .heads = 2,
+                    .dim = 8,
+                    .ffn_dim = 16,
+                    .activation = kernels::Activation::RELU,
+                    .norm_bias = true,
+                    .linear_bias = true,
+                    .attention_scale = 0.3,
+                    .init = nn::Init::UNIFORM_FAN_IN,
+                    .embedding_stddev = 1};
+  GptOptions tied{.vocabulary_size = kSymbols,
+                  .max_length = kMaxLength,
+                  .layers = 2,
+                  .heads = 1,
+                  .dim = 6,
+                  .ffn_dim = 10,
+                  .tied_embeddings = true,
+                  .init_stddev = 0.5,
+                  .embedding_stddev = 0.5};
   return {untied, tied};
 }
 
@@ -38,18 +53,22 @@ Tensor FullForward(const Gpt& gpt, const Variable& tokens, const std::vector<int
   const auto length = static_cast<int64_t>(symbols.size());
   std::vector<int64_t> positions(length);
   std::iota(positions.begin(), positions.end(), 0);
-  const GptInput input{.rows = {Tensor::FromVector<int64_t>({0, length}), Tensor::FromVector(positions),
-                                Tensor::FromVector(positions), kMaxLength},
-                       .inputs = Tensor::FromVector(symbols),
-                       .targets = Tensor()};
+  const GptInput input{
+      .rows = {Tensor::FromVector<int64_t>({0, length}), Tensor::FromVector(positions),
+               Tensor::FromVector(positions), kMaxLength},
+      .inputs = Tensor::FromVector(symbols),
+      .targets = Tensor()};
   StepFixture fixture;
   Context context(fixture.Options(1, /*training=*/false));
-  return gpt.Logits(context, tokens, gpt.Encode(context, tokens, input)).value().Rows(length - 1, length);
+  return gpt.Logits(context, tokens, gpt.Encode(context, tokens, input))
+      .value()
+      .Rows(length - 1, length);
 }
 
 void ExpectNear(const Tensor& a, const Tensor& b) {
   ASSERT_EQ(a.num_elements(), b.num_elements());
-  for (int64_t i = 0; i < a.num_elements(); ++i) EXPECT_NEAR(a.At(i), b.At(i), 1e-5) << "symbol " << i;
+  for (int64_t i = 0; i < a.num_elements(); ++i)
+    EXPECT_NEAR(a.At(i), b.At(i), 1e-5) << "symbol " << i;
 }
 
 std::vector<int64_t> Slice(const std::vector<int64_t>& symbols, int64_t begin, int64_t end) {
@@ -97,7 +116,8 @@ TEST(GptDecoderTest, APromptLongerThanTheContextKeepsItsEnd) {
   const std::vector<int64_t> symbols = SomeSymbols(30);
   GptDecoder decoder(&gpt, Variable(), &fixture.stream());
   ExpectNear(decoder.Feed(symbols), FullForward(gpt, Variable(), Slice(symbols, 18, 30)));
-  ExpectNear(decoder.Feed(Slice(symbols, 0, 9)), FullForward(gpt, Variable(), Slice(symbols, 0, 9)));
+  ExpectNear(decoder.Feed(Slice(symbols, 0, 9)),
+             FullForward(gpt, Variable(), Slice(symbols, 0, 9)));
   EXPECT_EQ(decoder.context(), Slice(symbols, 0, 9));
 }
 
@@ -106,7 +126,8 @@ TEST(GptDecoderTest, TokenRowsMayComeFromOutside) {
     options.token_rows_outside = true;
     ParameterSet parameters(4, DType::F32);
     const Gpt gpt(options, parameters);
-    const Variable tokens = Variable::Constant(RandomTensor(Shape{kSymbols, options.dim}, 3, DType::F32));
+    const Variable tokens =
+        Variable::Constant(RandomTensor(Shape{kSymbols, options.dim}, 3, DType::F32));
     StepFixture fixture;
     GptDecoder decoder(&gpt, tokens, &fixture.stream());
     const std::vector<int64_t> symbols = SomeSymbols(6);

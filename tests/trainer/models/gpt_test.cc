@@ -1,8 +1,7 @@
 #include "trainer/models/gpt.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <map>
 #include <set>
 #include <string>
@@ -22,12 +21,26 @@ using ::tandem::testing::StepFixture;
 
 // The two published recipes with 65 symbols.
 GptOptions MiniGpt() {
-  return {.vocabulary_size = 65, .max_length = 32, .layers = 4, .heads = 4, .dim = 64, .ffn_dim = 256,
-          .activation = kernels::Activation::RELU, .norm_bias = true, .linear_bias = true, .attention_scale = 0.125,
-          .init = nn::Init::UNIFORM_FAN_IN, .embedding_stddev = 1};
+  return {.vocabulary_size = 65,
+          .max_length = 32,
+          .layers = 4,
+          .heads = 4,
+          .dim = 64,
+          .ffn_dim = 256,
+          .activation = kernels::Activation::RELU,
+          .norm_bias = true,
+          .linear_bias = true,
+          .attention_scale = 0.125,
+          .init = nn::Init::UNIFORM_FAN_IN,
+          .embedding_stddev = 1};
 }
 GptOptions NanoGpt() {
-  return {.vocabulary_size = 65, .max_length = 64, .layers = 4, .heads = 4, .dim = 128, .ffn_dim = 512,
+  return {.vocabulary_size = 65,
+          .max_length = 64,
+          .layers = 4,
+          .heads = 4,
+          .dim = 128,
+          .ffn_dim = 512,
           .tied_embeddings = true};
 }
 
@@ -68,7 +81,8 @@ GptInput MakeInput() {
 
 std::map<std::string, Tensor> ByName(const ParameterSet& parameters) {
   std::map<std::string, Tensor> tensors;
-  for (const auto& parameter : parameters.all()) tensors[parameter->name] = parameter->variable.value();
+  for (const auto& parameter : parameters.all())
+    tensors[parameter->name] = parameter->variable.value();
   return tensors;
 }
 
@@ -117,7 +131,8 @@ TEST(GptTest, MiniGptStartsUniformBelowTheInverseRootOfTheInputs) {
   const auto expect_uniform = [&](const std::string& name, double bound, double tolerance) {
     const Tensor& tensor = values.at(name);
     double largest = 0;
-    for (int64_t i = 0; i < tensor.num_elements(); ++i) largest = std::max(largest, std::abs(tensor.At(i)));
+    for (int64_t i = 0; i < tensor.num_elements(); ++i)
+      largest = std::max(largest, std::abs(tensor.At(i)));
     EXPECT_LT(largest, bound) << name;
     EXPECT_GT(largest, 0.9 * bound) << name;
     EXPECT_NEAR(StandardDeviation(tensor), bound / std::sqrt(3.0), tolerance * bound) << name;
@@ -137,8 +152,8 @@ TEST(GptTest, NanoGptStartsNormalWithScaledResidualProjections) {
   ParameterSet parameters(1, DType::F32);
   const Gpt gpt(NanoGpt(), parameters);
   const std::map<std::string, Tensor> values = ByName(parameters);
-  for (const char* name : {"embedding.tokens", "embedding.positions", "blocks.1.attention.qkv.weight",
-                           "blocks.2.ffn.up.weight"}) {
+  for (const char* name : {"embedding.tokens", "embedding.positions",
+                           "blocks.1.attention.qkv.weight", "blocks.2.ffn.up.weight"}) {
     EXPECT_NEAR(StandardDeviation(values.at(name)), 0.02, 0.001) << name;
   }
   for (const char* name : {"blocks.0.attention.output.weight", "blocks.3.ffn.down.weight"}) {
@@ -179,7 +194,8 @@ TEST(GptTest, GradientsOfTokenRowsFromOutside) {
     ParameterSet parameters(5, DType::F64);
     const Gpt gpt(options, parameters);
     const GptInput input = MakeInput();
-    const Variable tokens = Variable::Leaf(RandomTensor(Shape{kSymbols, kDim}, 7, DType::F64, 0.5), "tokens");
+    const Variable tokens =
+        Variable::Leaf(RandomTensor(Shape{kSymbols, kDim}, 7, DType::F64, 0.5), "tokens");
     CheckGradients([&](Context& c) { return gpt.LossSum(c, tokens, input); }, {tokens}, 2e-5);
   }
 }
@@ -191,7 +207,8 @@ class Reference : private PlainLayers {
  public:
   using PlainLayers::Matrix;
 
-  Reference(const GptOptions& options, const ParameterSet& parameters) : PlainLayers(parameters, 1e-5), options_(options) {}
+  Reference(const GptOptions& options, const ParameterSet& parameters)
+      : PlainLayers(parameters, 1e-5), options_(options) {}
 
   // Logits after each symbol.
   Matrix Logits(const std::vector<int64_t>& symbols) const {
@@ -203,12 +220,14 @@ class Reference : private PlainLayers {
       }
     }
     for (const std::string block : {"blocks.0", "blocks.1"}) {
-      const Matrix attended = Attend(Project(Norm(x, block + ".attention_norm"), block + ".attention.qkv"));
+      const Matrix attended =
+          Attend(Project(Norm(x, block + ".attention_norm"), block + ".attention.qkv"));
       x = Plus(x, Project(attended, block + ".attention.output"));
       Matrix inner = Project(Norm(x, block + ".ffn_norm"), block + ".ffn.up");
       const bool relu = options_.activation == kernels::Activation::RELU;
       for (auto& row : inner) {
-        for (double& v : row) v = relu ? std::max(v, 0.0) : v * 0.5 * std::erfc(-v / std::sqrt(2.0));
+        for (double& v : row)
+          v = relu ? std::max(v, 0.0) : v * 0.5 * std::erfc(-v / std::sqrt(2.0));
       }
       x = Plus(x, Project(inner, block + ".ffn.down"));
     }
@@ -217,7 +236,8 @@ class Reference : private PlainLayers {
     Matrix logits(x.size(), std::vector<double>(kSymbols, 0));
     for (size_t t = 0; t < x.size(); ++t) {
       for (int64_t s = 0; s < kSymbols; ++s) {
-        for (int64_t f = 0; f < kDim; ++f) logits[t][s] += x[t][f] * At("embedding.tokens", s * kDim + f);
+        for (int64_t f = 0; f < kDim; ++f)
+          logits[t][s] += x[t][f] * At("embedding.tokens", s * kDim + f);
       }
     }
     return logits;
@@ -236,7 +256,8 @@ class Reference : private PlainLayers {
         double sum = 0;
         for (size_t j = 0; j <= t; ++j) {
           double score = 0;
-          for (int64_t f = 0; f < kWidth; ++f) score += qkv[t][head * kWidth + f] * qkv[j][kDim + head * kWidth + f];
+          for (int64_t f = 0; f < kWidth; ++f)
+            score += qkv[t][head * kWidth + f] * qkv[j][kDim + head * kWidth + f];
           sum += weight[j] = std::exp(score * scale);
         }
         for (size_t j = 0; j <= t; ++j) {
@@ -261,22 +282,26 @@ TEST(GptTest, LogitsAndLossesAgreeWithAnIndependentDoubleForwardInBothRecipes) {
     const GptInput input = MakeInput();
     StepFixture fixture;
     Context context(fixture.Options(1, /*training=*/false));
-    const Tensor logits = gpt.Logits(context, Variable(), gpt.Encode(context, Variable(), input)).value();
+    const Tensor logits =
+        gpt.Logits(context, Variable(), gpt.Encode(context, Variable(), input)).value();
     const Tensor losses = gpt.Losses(context, Variable(), input);
     const double loss_sum = gpt.LossSum(context, Variable(), input).value().At(0);
     const Reference reference(options, parameters);
     double expected_sum = 0;
     for (int64_t s = 0; s < 3; ++s) {
-      const int64_t begin = input.rows.offsets.data<int64_t>()[s], end = input.rows.offsets.data<int64_t>()[s + 1];
+      const int64_t begin = input.rows.offsets.data<int64_t>()[s],
+                    end = input.rows.offsets.data<int64_t>()[s + 1];
       const int64_t* symbols = input.inputs.data<int64_t>();
       const auto expected = reference.Logits({symbols + begin, symbols + end});
       for (int64_t t = begin; t < end; ++t) {
         double exp_sum = 0;
         for (int64_t v = 0; v < kSymbols; ++v) {
-          EXPECT_NEAR(logits.At(t * kSymbols + v), expected[t - begin][v], 1e-5) << "token " << t << " symbol " << v;
+          EXPECT_NEAR(logits.At(t * kSymbols + v), expected[t - begin][v], 1e-5)
+              << "token " << t << " symbol " << v;
           exp_sum += std::exp(expected[t - begin][v]);
         }
-        const double loss = std::log(exp_sum) - expected[t - begin][input.targets.data<int64_t>()[t]];
+        const double loss =
+            std::log(exp_sum) - expected[t - begin][input.targets.data<int64_t>()[t]];
         EXPECT_NEAR(losses.At(t), loss, 1e-5);
         expected_sum += loss;
       }
@@ -299,11 +324,13 @@ TEST(GptTest, RowsFromOutsideGiveTheLossOfTheSameRowsInside) {
   const Tensor table = ByName(inside_parameters).at("embedding.tokens");
   const Tensor reversed = Tensor::Empty(table.shape(), DType::F32);
   for (int64_t i = 0; i < kSymbols; ++i) {
-    for (int64_t f = 0; f < kDim; ++f) reversed.Set(i * kDim + f, table.At((kSymbols - 1 - i) * kDim + f));
+    for (int64_t f = 0; f < kDim; ++f)
+      reversed.Set(i * kDim + f, table.At((kSymbols - 1 - i) * kDim + f));
   }
   int64_t* places = input.inputs.data<int64_t>();
   for (int64_t t = 0; t < input.inputs.num_elements(); ++t) places[t] = kSymbols - 1 - places[t];
-  EXPECT_EQ(outside.LossSum(context, Variable::Leaf(reversed, "tokens"), input).value().At(0), expected);
+  EXPECT_EQ(outside.LossSum(context, Variable::Leaf(reversed, "tokens"), input).value().At(0),
+            expected);
 }
 
 TEST(GptTest, DropoutFollowsTheEmbeddingAndBothHalvesOfEachBlock) {
@@ -325,7 +352,8 @@ TEST(GptTest, DropoutFollowsTheEmbeddingAndBothHalvesOfEachBlock) {
     if (node->name() == "dropout_add_layer_norm") dropped.insert(node->inputs()[1]->name());
     for (const auto& input : node->inputs()) open.push_back(input.get());
   }
-  EXPECT_EQ(dropped, (std::multiset<std::string>{"add", "linear", "linear", "linear", "linear"}));  // two blocks
+  EXPECT_EQ(dropped, (std::multiset<std::string>{"add", "linear", "linear", "linear",
+                                                 "linear"}));  // two blocks
 }
 
 TEST(GptTest, DropoutFollowsThePlaceInTheGlobalBatch) {
@@ -339,8 +367,10 @@ TEST(GptTest, DropoutFollowsThePlaceInTheGlobalBatch) {
   const double together = gpt.LossSum(context, Variable(), whole).value().At(0);
   double apart = 0;
   for (int64_t s = 0; s < 3; ++s) {
-    const int64_t begin = whole.rows.offsets.data<int64_t>()[s], end = whole.rows.offsets.data<int64_t>()[s + 1];
-    const GptInput one{.rows = {Tensor::FromVector<int64_t>({0, end - begin}), whole.rows.positions.Rows(begin, end),
+    const int64_t begin = whole.rows.offsets.data<int64_t>()[s],
+                  end = whole.rows.offsets.data<int64_t>()[s + 1];
+    const GptInput one{.rows = {Tensor::FromVector<int64_t>({0, end - begin}),
+                                whole.rows.positions.Rows(begin, end),
                                 whole.rows.row_index.Rows(begin, end), kMaxLength},
                        .inputs = whole.inputs.Rows(begin, end),
                        .targets = whole.targets.Rows(begin, end)};
@@ -355,8 +385,9 @@ TEST(GptTest, ABatchWithoutTokensHasZeroLossAndZeroGradients) {
   ParameterSet parameters(5, DType::F32);
   const Gpt gpt(Small(MiniGpt()), parameters);
   const Tensor none = Tensor::Empty(Shape{0}, DType::I64);
-  const GptInput input{
-      .rows = {Tensor::FromVector<int64_t>({0}), none, none, kMaxLength}, .inputs = none, .targets = none};
+  const GptInput input{.rows = {Tensor::FromVector<int64_t>({0}), none, none, kMaxLength},
+                       .inputs = none,
+                       .targets = none};
   StepFixture fixture;
   Context context(fixture.Options());
   const Variable loss = gpt.LossSum(context, Variable(), input);

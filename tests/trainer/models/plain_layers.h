@@ -17,7 +17,8 @@ class PlainLayers {
 
  protected:
   PlainLayers(const ParameterSet& parameters, double norm_epsilon) : norm_epsilon_(norm_epsilon) {
-    for (const auto& parameter : parameters.all()) parameters_[parameter->name] = parameter->variable.value();
+    for (const auto& parameter : parameters.all())
+      parameters_[parameter->name] = parameter->variable.value();
   }
 
   // An element of a parameter; 0 if the model does not have the parameter.
@@ -37,13 +38,15 @@ class PlainLayers {
       for (double v : row) mean += v / static_cast<double>(row.size());
       for (double v : row) variance += (v - mean) * (v - mean) / static_cast<double>(row.size());
       for (size_t f = 0; f < row.size(); ++f) {
-        row[f] = (row[f] - mean) / std::sqrt(variance + norm_epsilon_) * At(name + ".gamma", f) + At(name + ".beta", f);
+        row[f] = (row[f] - mean) / std::sqrt(variance + norm_epsilon_) * At(name + ".gamma", f) +
+                 At(name + ".beta", f);
       }
     }
     return x;
   }
   Matrix Project(const Matrix& x, const std::string& name) const {
-    const int64_t in = parameters_.at(name + ".weight").dim(0), out = parameters_.at(name + ".weight").dim(1);
+    const int64_t in = parameters_.at(name + ".weight").dim(0),
+                  out = parameters_.at(name + ".weight").dim(1);
     Matrix y(x.size(), std::vector<double>(out));
     for (size_t t = 0; t < x.size(); ++t) {
       for (int64_t o = 0; o < out; ++o) {

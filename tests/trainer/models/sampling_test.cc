@@ -1,8 +1,7 @@
 #include "trainer/models/sampling.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <limits>
 #include <vector>
 
@@ -21,24 +20,27 @@ std::vector<float> FourLogits() {
 std::vector<double> Frequencies(const std::vector<float>& logits, const SamplingOptions& options) {
   constexpr int kDraws = 40000;
   std::vector<double> shares(logits.size(), 0);
-  for (uint64_t step = 0; step < kDraws; ++step) shares[SampleToken(logits, options, kKey, step)] += 1.0 / kDraws;
+  for (uint64_t step = 0; step < kDraws; ++step)
+    shares[SampleToken(logits, options, kKey, step)] += 1.0 / kDraws;
   return shares;
 }
 
 void ExpectFrequencies(const SamplingOptions& options, const std::vector<double>& expected) {
   const std::vector<double> shares = Frequencies(FourLogits(), options);
   for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_NEAR(shares[i], expected[i], expected[i] == 0 ? 0 : 0.01) << "token " << i;  // sd at most 0.0025
+    EXPECT_NEAR(shares[i], expected[i], expected[i] == 0 ? 0 : 0.01)
+        << "token " << i;  // sd at most 0.0025
   }
 }
 
 TEST(SamplingTest, FrequenciesAreTheSoftmax) { ExpectFrequencies({}, {.1, .2, .3, .4}); }
 
 TEST(SamplingTest, TemperatureIsAPowerOfTheProbabilities) {
-  const double half = .01 + .04 + .09 + .16, twice = std::sqrt(.1) + std::sqrt(.2) + std::sqrt(.3) + std::sqrt(.4);
+  const double half = .01 + .04 + .09 + .16,
+               twice = std::sqrt(.1) + std::sqrt(.2) + std::sqrt(.3) + std::sqrt(.4);
   ExpectFrequencies({.temperature = 0.5}, {.01 / half, .04 / half, .09 / half, .16 / half});
-  ExpectFrequencies({.temperature = 2},
-                    {std::sqrt(.1) / twice, std::sqrt(.2) / twice, std::sqrt(.3) / twice, std::sqrt(.4) / twice});
+  ExpectFrequencies({.temperature = 2}, {std::sqrt(.1) / twice, std::sqrt(.2) / twice,
+                                         std::sqrt(.3) / twice, std::sqrt(.4) / twice});
 }
 
 TEST(SamplingTest, TopKKeepsTheBest) {
@@ -70,7 +72,8 @@ TEST(SamplingTest, TheSameSeedAndStepGiveTheSameToken) {
   const std::vector<float> logits(50, 0);
   const auto text = [&](uint64_t seed) {
     std::vector<int64_t> tokens;
-    for (uint64_t step = 0; step < 20; ++step) tokens.push_back(SampleToken(logits, {}, {seed, 4}, step));
+    for (uint64_t step = 0; step < 20; ++step)
+      tokens.push_back(SampleToken(logits, {}, {seed, 4}, step));
     return tokens;
   };
   EXPECT_EQ(text(1), text(1));

@@ -1,9 +1,8 @@
 #include "trainer/models/sequence_rec.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <condition_variable>
+#include <gtest/gtest.h>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -37,7 +36,8 @@ models::SequenceInput MakeInput(bool bce) {
     offsets.push_back(offsets.back() + lengths[s]);
   }
   models::SequenceInput input;
-  input.rows = {Tensor::FromVector(offsets), Tensor::FromVector(positions), Tensor::FromVector(row_index), kMaxLength};
+  input.rows = {Tensor::FromVector(offsets), Tensor::FromVector(positions),
+                Tensor::FromVector(row_index), kMaxLength};
   input.inputs = Tensor::FromVector(items);
   input.targets = Tensor::FromVector(targets);
   input.negatives = bce ? Tensor::FromVector(negatives) : Tensor::FromVector<int64_t>({1, 4, 8});
@@ -45,8 +45,15 @@ models::SequenceInput MakeInput(bool bce) {
 }
 
 models::SequenceRecOptions SmallOptions(models::SequenceLossKind loss, float dropout) {
-  return {.dim = 4, .max_length = kMaxLength, .layers = 2, .heads = 2, .ffn_dim = 6, .dropout = dropout,
-          .norm_epsilon = 1e-6, .init_stddev = 0.4, .loss = loss};
+  return {.dim = 4,
+          .max_length = kMaxLength,
+          .layers = 2,
+          .heads = 2,
+          .ffn_dim = 6,
+          .dropout = dropout,
+          .norm_epsilon = 1e-6,
+          .init_stddev = 0.4,
+          .loss = loss};
 }
 
 TEST(SequenceRecTest, GradientsOfEveryLossAndParameter) {
@@ -54,7 +61,8 @@ TEST(SequenceRecTest, GradientsOfEveryLossAndParameter) {
                     models::SequenceLossKind::FULL_SOFTMAX}) {
     ParameterSet parameters(5, DType::F64);
     const models::SequenceRec model(SmallOptions(loss, 0.2f), parameters);
-    const Variable items = Variable::Leaf(RandomTensor(Shape{kItems, 4}, 7, DType::F64, 0.5), "items");
+    const Variable items =
+        Variable::Leaf(RandomTensor(Shape{kItems, 4}, 7, DType::F64, 0.5), "items");
     const models::SequenceInput input = MakeInput(loss == models::SequenceLossKind::BCE);
     std::vector<Variable> leaves{items};
     for (const auto& parameter : parameters.all()) leaves.push_back(parameter->variable);
@@ -67,17 +75,20 @@ TEST(SequenceRecTest, GradientsOfEveryLossAndParameter) {
 // Follows the recipe's text and shares no code with the kernels.
 class PaddedReference : private PlainLayers {
  public:
-  PaddedReference(const ParameterSet& parameters, const Tensor& items) : PlainLayers(parameters, 1e-6), items_(items) {}
+  PaddedReference(const ParameterSet& parameters, const Tensor& items)
+      : PlainLayers(parameters, 1e-6), items_(items) {}
 
   std::vector<double> LastState(const std::vector<int64_t>& history) const {
     const int64_t pad = kMaxLength - static_cast<int64_t>(history.size());
     Matrix x(kMaxLength, std::vector<double>(4, 0));
     for (int64_t t = pad; t < kMaxLength; ++t) {
-      for (int f = 0; f < 4; ++f) x[t][f] = items_.At(history[t - pad] * 4 + f) + At("embedding.positions", t * 4 + f);
+      for (int f = 0; f < 4; ++f)
+        x[t][f] = items_.At(history[t - pad] * 4 + f) + At("embedding.positions", t * 4 + f);
     }
     x = Norm(x, "embedding.norm");
     for (const std::string block : {"blocks.0", "blocks.1"}) {
-      x = Norm(Plus(x, Project(Attend(Project(x, block + ".attention.qkv"), pad), block + ".attention.output")),
+      x = Norm(Plus(x, Project(Attend(Project(x, block + ".attention.qkv"), pad),
+                               block + ".attention.output")),
                block + ".attention_norm");
       Matrix inner = Project(x, block + ".ffn.up");
       for (auto& row : inner) {
@@ -101,7 +112,8 @@ class PaddedReference : private PlainLayers {
           sum += weight[j] = std::exp(score / std::sqrt(2.0));
         }
         for (int64_t j = pad; j <= t; ++j) {
-          for (int f = 0; f < 2; ++f) y[t][head * 2 + f] += weight[j] / sum * qkv[j][8 + head * 2 + f];
+          for (int f = 0; f < 2; ++f)
+            y[t][head * 2 + f] += weight[j] / sum * qkv[j][8 + head * 2 + f];
         }
       }
     }
@@ -122,7 +134,8 @@ TEST(SequenceRecTest, LogitsAgreeWithAnIndependentPaddedDoubleForward) {
   const PaddedReference reference(parameters, items);
   for (int64_t s = 0; s < 3; ++s) {
     std::vector<int64_t> history;
-    for (int64_t t = input.rows.offsets.data<int64_t>()[s]; t < input.rows.offsets.data<int64_t>()[s + 1]; ++t) {
+    for (int64_t t = input.rows.offsets.data<int64_t>()[s];
+         t < input.rows.offsets.data<int64_t>()[s + 1]; ++t) {
       history.push_back(input.inputs.data<int64_t>()[t]);
     }
     const std::vector<double> expected = reference.LastState(history);

@@ -1,7 +1,6 @@
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
+#include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/optimizer.h"
@@ -17,7 +16,8 @@ using ::tandem::testing::RandomTensor;
 using ::tandem::testing::StepFixture;
 
 TEST(ScheduleTest, WarmsUpThenStaysOrDecays) {
-  optim::Schedule schedule{.kind = optim::ScheduleKind::CONSTANT, .learning_rate = 1, .warmup_steps = 4};
+  optim::Schedule schedule{
+      .kind = optim::ScheduleKind::CONSTANT, .learning_rate = 1, .warmup_steps = 4};
   EXPECT_DOUBLE_EQ(schedule.At(1), 0.2);
   EXPECT_DOUBLE_EQ(schedule.At(4), 0.8);
   EXPECT_DOUBLE_EQ(schedule.At(5), 1);
@@ -85,7 +85,8 @@ TEST(DenseOptimizerTest, DecayTouchesMatricesOnly) {
 TEST(DenseOptimizerTest, DecayAllTouchesBiasesToo) {
   ParameterSet parameters(1, DType::F64);
   const Variable bias = parameters.Constant("bias", Shape{1}, 1);
-  optim::DenseOptimizer adam({.kind = optim::Kind::ADAMW, .weight_decay = 0.1, .decay_all = true}, &parameters);
+  optim::DenseOptimizer adam({.kind = optim::Kind::ADAMW, .weight_decay = 0.1, .decay_all = true},
+                             &parameters);
   SetGradients(parameters, 0);
   adam.Update(1, 0.5, 1, StepFixture().stream());
   EXPECT_NEAR(bias.value().At(0), 0.95, 1e-12);
@@ -94,10 +95,12 @@ TEST(DenseOptimizerTest, DecayAllTouchesBiasesToo) {
 // Parameters smaller than one run, of one run and of several. One parameter has no gradient.
 class CutParameters {
  public:
-  explicit CutParameters(optim::Kind kind, int threads, bool shadows) : set_(5, DType::F32), fixture_(threads) {
+  explicit CutParameters(optim::Kind kind, int threads, bool shadows)
+      : set_(5, DType::F32), fixture_(threads) {
     for (int64_t n : {3, 16384, 40001, 7}) set_.Normal(absl::StrCat("w", n), Shape{1, n}, 1);
     for (const auto& parameter : set_.all()) {
-      if (shadows) parameter->variable.leaf().set_shadow(Tensor::Zeros(parameter->shape, DType::BF16));
+      if (shadows)
+        parameter->variable.leaf().set_shadow(Tensor::Zeros(parameter->shape, DType::BF16));
     }
     optim::DenseOptimizer optimizer({.kind = kind, .weight_decay = 0.1}, &set_);
     for (uint64_t step = 1; step <= 2; ++step) {
@@ -127,7 +130,8 @@ class CutParameters {
 };
 
 TEST(DenseOptimizerTest, BitsDependNeitherOnThreadsNorOnShadows) {
-  for (auto kind : {optim::Kind::SGD, optim::Kind::ADAGRAD, optim::Kind::ADAM, optim::Kind::ADAMW}) {
+  for (auto kind :
+       {optim::Kind::SGD, optim::Kind::ADAGRAD, optim::Kind::ADAM, optim::Kind::ADAMW}) {
     const CutParameters one(kind, 1, false), three(kind, 3, true);
     EXPECT_EQ(one.hash(), three.hash());
     EXPECT_EQ(one.norm(), three.norm());
@@ -137,7 +141,8 @@ TEST(DenseOptimizerTest, BitsDependNeitherOnThreadsNorOnShadows) {
       const float* value = parameter.variable.value().data<float>();
       const BFloat16* shadow = parameter.variable.leaf().shadow().data<BFloat16>();
       for (int64_t i = 0; i < parameter.shape.num_elements(); ++i) {
-        ASSERT_EQ(shadow[i].bits, updated ? ToBFloat16(value[i]).bits : 0) << parameter.name << " element " << i;
+        ASSERT_EQ(shadow[i].bits, updated ? ToBFloat16(value[i]).bits : 0)
+            << parameter.name << " element " << i;
       }
     }
   }
@@ -149,10 +154,12 @@ TEST(DenseOptimizerTest, CuttingAParameterChangesNoBitOfItsUpdateAndNorm) {
   const int64_t n = parameter.shape.num_elements();
   ParameterSet fresh(5, DType::F32);
   const Tensor weight = fresh.Normal(parameter.name, parameter.shape, 1).value();
-  const Tensor m = Tensor::Zeros(parameter.shape, DType::F32), v = Tensor::Zeros(parameter.shape, DType::F32);
+  const Tensor m = Tensor::Zeros(parameter.shape, DType::F32),
+               v = Tensor::Zeros(parameter.shape, DType::F32);
   for (uint64_t step = 1; step <= 2; ++step) {
     const Tensor gradient = RandomTensor(parameter.shape, 10 * step + 2, DType::F32);
-    kernels::AdamUpdate(weight.data<float>(), m.data<float>(), v.data<float>(), gradient.data<float>(), n,
+    kernels::AdamUpdate(weight.data<float>(), m.data<float>(), v.data<float>(),
+                        gradient.data<float>(), n,
                         {.learning_rate = 0.1, .gradient_scale = 0.5, .step = step});
   }
   EXPECT_EQ(std::memcmp(weight.raw(), parameter.variable.value().raw(), weight.num_bytes()), 0);

@@ -1,7 +1,6 @@
 #include "trainer/parallel/data_parallel/ddp.h"
 
 #include <gtest/gtest.h>
-
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -38,7 +37,8 @@ struct Model {
 void OnRanks(int size, const std::function<void(int, comm::ProcessGroup&)>& body) {
   auto groups = comm::ThreadGroup::Create(size, "test");
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) threads.emplace_back([&, rank] { body(rank, *groups[rank]); });
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] { body(rank, *groups[rank]); });
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -49,7 +49,8 @@ std::vector<double> SerialGradients() {
   Backward(context, model.Loss(context, 0, kRows));
   std::vector<double> gradients;
   for (const Variable* leaf : {&model.first, &model.second}) {
-    for (int64_t i = 0; i < leaf->value().num_elements(); ++i) gradients.push_back(leaf->leaf().gradient().At(i));
+    for (int64_t i = 0; i < leaf->value().num_elements(); ++i)
+      gradients.push_back(leaf->leaf().gradient().At(i));
   }
   return gradients;
 }
@@ -62,24 +63,28 @@ TEST(DdpTest, GradientsAreThoseOfTheWholeBatchForAnyReplicasBucketsAndPasses) {
         OnRanks(size, [&](int rank, comm::ProcessGroup& group) {
           StepFixture fixture;
           Model model;
-          auto ddp = parallel::Ddp::Create(&model.parameters, &group, &fixture.stream(),
-                                           {.bucket_bytes = bucket_bytes, .first_bucket_bytes = bucket_bytes});
+          auto ddp = parallel::Ddp::Create(
+              &model.parameters, &group, &fixture.stream(),
+              {.bucket_bytes = bucket_bytes, .first_bucket_bytes = bucket_bytes});
           ASSERT_TRUE(ddp.ok()) << ddp.status();
-          for (int step = 1; step <= 2; ++step) {  // the second step must not see the first one's sums
+          for (int step = 1; step <= 2;
+               ++step) {  // the second step must not see the first one's sums
             Context context(fixture.Options(static_cast<uint64_t>(step)));
             (*ddp)->BeginStep(passes);
             const int64_t begin = rank * kRows / size, end = (rank + 1) * kRows / size;
             for (int pass = 0; pass < passes; ++pass) {
               (*ddp)->BeginPass(pass);
               const int64_t n = end - begin;
-              Backward(context, model.Loss(context, begin + pass * n / passes, begin + (pass + 1) * n / passes));
+              Backward(context, model.Loss(context, begin + pass * n / passes,
+                                           begin + (pass + 1) * n / passes));
             }
             (*ddp)->Finish(context);
             ASSERT_TRUE(context.status().ok()) << context.status();
             size_t i = 0;
             for (const Variable* leaf : {&model.first, &model.second}) {
               for (int64_t e = 0; e < leaf->value().num_elements(); ++e) {
-                ASSERT_NEAR(leaf->leaf().gradient().At(e), serial[i++], 1e-12) << size << " replicas, rank " << rank;
+                ASSERT_NEAR(leaf->leaf().gradient().At(e), serial[i++], 1e-12)
+                    << size << " replicas, rank " << rank;
               }
             }
             ASSERT_TRUE(model.unused.leaf().has_gradient());
@@ -107,7 +112,8 @@ TEST(DdpTest, AParameterThatTheLastPassDoesNotReachIsSummedAllTheSame) {
     Backward(context, ops::Linear(context, hidden, model.second, Variable()));
     (*ddp)->Finish(context);
     ASSERT_TRUE(context.status().ok()) << context.status();
-    for (int64_t e = 0; e < 15; ++e) EXPECT_NEAR(model.first.leaf().gradient().At(e), serial[static_cast<size_t>(e)], 1e-12);
+    for (int64_t e = 0; e < 15; ++e)
+      EXPECT_NEAR(model.first.leaf().gradient().At(e), serial[static_cast<size_t>(e)], 1e-12);
   });
 }
 
@@ -120,7 +126,8 @@ TEST(DdpTest, AReplicaWithoutRowsTakesPartWithZeros) {
     auto ddp = parallel::Ddp::Create(&model.parameters, &group, &fixture.stream(), {});
     (*ddp)->BeginStep(1);
     (*ddp)->BeginPass(0);
-    Backward(context, rank == 0 ? model.Loss(context, 0, kRows) : model.Loss(context, kRows, kRows));
+    Backward(context,
+             rank == 0 ? model.Loss(context, 0, kRows) : model.Loss(context, kRows, kRows));
     (*ddp)->Finish(context);
     ASSERT_TRUE(context.status().ok()) << context.status();
     EXPECT_NEAR(model.first.leaf().gradient().At(0), serial[0], 1e-12);
@@ -145,7 +152,8 @@ TEST(DdpTest, AReplicaThatNoPassReachesAddsZerosInEveryStep) {
       size_t i = 0;
       for (const Variable* leaf : {&model.first, &model.second}) {
         for (int64_t e = 0; e < leaf->value().num_elements(); ++e) {
-          ASSERT_NEAR(leaf->leaf().gradient().At(e), serial[i++], 1e-12) << "step " << step << ", rank " << rank;
+          ASSERT_NEAR(leaf->leaf().gradient().At(e), serial[i++], 1e-12)
+              << "step " << step << ", rank " << rank;
         }
       }
     }
@@ -191,7 +199,8 @@ TEST(DdpTest, APeerThatAbortsFailsTheContext) {
     Backward(context, model.Loss(context, 0, kRows));
     (*ddp)->Finish(context);
     EXPECT_FALSE(context.status().ok());
-    EXPECT_NE(context.status().message().find("replica 1 is gone"), std::string::npos) << context.status();
+    EXPECT_NE(context.status().message().find("replica 1 is gone"), std::string::npos)
+        << context.status();
   });
 }
 
@@ -203,7 +212,8 @@ TEST(DdpTest, ReplicasThatDifferAreNoticed) {
     ASSERT_TRUE(ddp.ok()) << ddp.status();
     const absl::Time deadline = absl::Now() + absl::Seconds(10);
     EXPECT_TRUE(parallel::VerifyEqual(group, 5, "weights", deadline).ok());
-    const absl::Status differ = parallel::VerifyEqual(group, rank == 1 ? 6 : 5, "weights", deadline);
+    const absl::Status differ =
+        parallel::VerifyEqual(group, rank == 1 ? 6 : 5, "weights", deadline);
     EXPECT_EQ(differ.code(), absl::StatusCode::kInternal);
   });
 }

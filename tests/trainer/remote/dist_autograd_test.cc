@@ -11,22 +11,26 @@ using remote::PassMode;
 double Difference(const Tensor& a, const Tensor& b) {
   EXPECT_TRUE(a.shape() == b.shape());
   double largest = 0;
-  for (int64_t i = 0; i < a.num_elements(); ++i) largest = std::max(largest, std::abs(a.At(i) - b.At(i)));
+  for (int64_t i = 0; i < a.num_elements(); ++i)
+    largest = std::max(largest, std::abs(a.At(i) - b.At(i)));
   return largest;
 }
 
 class RemoteCallTest : public RemoteHosts {};
 class RemoteContextTest : public RemoteHosts, public ::testing::WithParamInterface<PassMode> {};
 
-INSTANTIATE_TEST_SUITE_P(Modes, RemoteContextTest, ::testing::Values(PassMode::SMART, PassMode::FAST),
-                         [](const auto& info) { return info.param == PassMode::SMART ? "Smart" : "Fast"; });
+INSTANTIATE_TEST_SUITE_P(Modes, RemoteContextTest,
+                         ::testing::Values(PassMode::SMART, PassMode::FAST), [](const auto& info) {
+                           return info.param == PassMode::SMART ? "Smart" : "Fast";
+                         });
 
 TEST_P(RemoteContextTest, ARemoteLayerHasTheGradientsOfALocalOne) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=3 out=2 dtype=f64 seed=5");
   const auto optimizer = Optimizer(*trainer, linear.Parameters());
   const std::vector<Tensor> before = ValuesOf(linear);
-  const Variable x = Variable::Leaf(RandomTensor(Shape{4, 3}, 1), "x"), w = Variable::Leaf(RandomTensor(Shape{2, 1}, 2), "w");
+  const Variable x = Variable::Leaf(RandomTensor(Shape{4, 3}, 1), "x"),
+                 w = Variable::Leaf(RandomTensor(Shape{2, 1}, 2), "w");
 
   Context context(StepOptions());
   {
@@ -43,14 +47,17 @@ TEST_P(RemoteContextTest, ARemoteLayerHasTheGradientsOfALocalOne) {
   EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() + trainer->LiveContexts() == 0; }));
 
   const Variable x2 = Variable::Leaf(x.value(), "x"), w2 = Variable::Leaf(w.value(), "w");
-  const Variable weight = Variable::Leaf(before[0], "weight"), bias = Variable::Leaf(before[1], "bias");
+  const Variable weight = Variable::Leaf(before[0], "weight"),
+                 bias = Variable::Leaf(before[1], "bias");
   Context local(StepOptions());
   Backward(local, ops::Linear(local, ops::Linear(local, x2, weight, bias), w2, Variable()));
   EXPECT_EQ(Difference(x.leaf().gradient(), x2.leaf().gradient()), 0);
   EXPECT_EQ(Difference(w.leaf().gradient(), w2.leaf().gradient()), 0);
   const std::vector<Tensor> after = ValuesOf(linear);
-  for (int64_t i = 0; i < 6; ++i) EXPECT_NEAR(before[0].At(i) - after[0].At(i), weight.leaf().gradient().At(i), 1e-14);
-  for (int64_t i = 0; i < 2; ++i) EXPECT_NEAR(before[1].At(i) - after[1].At(i), bias.leaf().gradient().At(i), 1e-14);
+  for (int64_t i = 0; i < 6; ++i)
+    EXPECT_NEAR(before[0].At(i) - after[0].At(i), weight.leaf().gradient().At(i), 1e-14);
+  for (int64_t i = 0; i < 2; ++i)
+    EXPECT_NEAR(before[1].At(i) - after[1].At(i), bias.leaf().gradient().At(i), 1e-14);
 }
 
 TEST_P(RemoteContextTest, ANestedCallAndTwoCallsOfOneModulePassTheGradientCheck) {
@@ -118,14 +125,16 @@ TEST_P(RemoteContextTest, AsynchronousCallsOfOneWorkerOverlapAndJoin) {
   const Variable x = Variable::Leaf(RandomTensor(Shape{3, 2}, 1), "x");
   Context context(StepOptions());
   DistAutogradContext autograd(*trainer, context, {.mode = GetParam()});
-  auto pending_a = a.ForwardAsync(autograd.frame(), {x}), pending_b = b.ForwardAsync(autograd.frame(), {x});
+  auto pending_a = a.ForwardAsync(autograd.frame(), {x}),
+       pending_b = b.ForwardAsync(autograd.frame(), {x});
   const auto from_b = pending_b.Await(), from_a = pending_a.Await();
   ASSERT_TRUE(from_a.ok() && from_b.ok()) << from_a.status() << from_b.status();
   autograd.Backward(ops::Add(context, (*from_a)[0], (*from_b)[0]));
   ASSERT_TRUE(context.status().ok()) << context.status();
   const Tensor wa = ValuesOf(a)[0], wb = ValuesOf(b)[0];
   for (int64_t i = 0; i < 2; ++i) {
-    EXPECT_NEAR(x.leaf().gradient().At(i), wa.At(2 * i) + wa.At(2 * i + 1) + wb.At(2 * i) + wb.At(2 * i + 1), 1e-14);
+    EXPECT_NEAR(x.leaf().gradient().At(i),
+                wa.At(2 * i) + wa.At(2 * i + 1) + wb.At(2 * i) + wb.At(2 * i + 1), 1e-14);
   }
 }
 
@@ -133,13 +142,15 @@ TEST_P(RemoteContextTest, AsynchronousCallsOfOneWorkerOverlapAndJoin) {
 // #23110, #29175: SMART was never built.
 TEST_F(RemoteCallTest, SmartSendsNothingForWhatTheLossDoesNotReachAndFastGivesTheSameGradients) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
-  const RemoteModule two = Make(*trainer, *worker, "Two", ""), unused = Make(*trainer, *worker, "Linear", "in=8 out=8 dtype=f64");
+  const RemoteModule two = Make(*trainer, *worker, "Two", ""),
+                     unused = Make(*trainer, *worker, "Linear", "in=8 out=8 dtype=f64");
   Tensor gradients[2];
   remote::Traffic sent[2][2];  // [mode][trainer, worker]
   for (const PassMode mode : {PassMode::SMART, PassMode::FAST}) {
     const size_t m = mode == PassMode::FAST;
     const remote::Traffic trainer_before = trainer->traffic(), worker_before = worker->traffic();
-    const Variable x = Variable::Leaf(RandomTensor(Shape{8, 8}, 1), "x"), y = Variable::Leaf(RandomTensor(Shape{8, 8}, 2), "y");
+    const Variable x = Variable::Leaf(RandomTensor(Shape{8, 8}, 1), "x"),
+                   y = Variable::Leaf(RandomTensor(Shape{8, 8}, 2), "y");
     Context context(StepOptions());
     DistAutogradContext autograd(*trainer, context, {.mode = mode});
     const auto outputs = two.Forward(autograd.frame(), {x, y});
@@ -150,7 +161,8 @@ TEST_F(RemoteCallTest, SmartSendsNothingForWhatTheLossDoesNotReachAndFastGivesTh
     gradients[m] = x.leaf().gradient().Clone();
     EXPECT_FALSE(y.leaf().has_gradient());  // as in one process: not zero, none
     const auto since = [](const remote::Traffic& now, const remote::Traffic& then) {
-      return remote::Traffic{now.calls - then.calls, now.gradients - then.gradients, now.gradient_arrays - then.gradient_arrays,
+      return remote::Traffic{now.calls - then.calls, now.gradients - then.gradients,
+                             now.gradient_arrays - then.gradient_arrays,
                              now.gradient_bytes - then.gradient_bytes};
     };
     sent[m][0] = since(trainer->traffic(), trainer_before);
@@ -175,7 +187,8 @@ TEST_F(RemoteCallTest, SmartDoesNotWaitForADeadOutput) {
   const Variable x = Variable::Leaf(RandomTensor(Shape{2, 2}, 1), "x");
   Context context(StepOptions());
   DistAutogradContext autograd(*trainer, context);
-  const auto used = alive.Forward(autograd.frame(), {x}), unused = dead.Forward(autograd.frame(), {x});
+  const auto used = alive.Forward(autograd.frame(), {x}),
+             unused = dead.Forward(autograd.frame(), {x});
   ASSERT_TRUE(used.ok() && unused.ok());
   autograd.Backward((*used)[0]);
   EXPECT_TRUE(context.status().ok()) << context.status();
@@ -209,7 +222,8 @@ TEST_F(RemoteCallTest, EvaluationLooksAndLeavesNothing) {
   const auto outputs = linear.Evaluate({x}, Soon());
   ASSERT_TRUE(outputs.ok()) << outputs.status();
   const auto values = ValuesOf(linear);
-  EXPECT_NEAR((*outputs)[0].At(0), x.At(0) * values[0].At(0) + x.At(1) * values[0].At(1) + values[1].At(0), 1e-14);
+  EXPECT_NEAR((*outputs)[0].At(0),
+              x.At(0) * values[0].At(0) + x.At(1) * values[0].At(1) + values[1].At(0), 1e-14);
   EXPECT_EQ(worker->LiveContexts(), 0u);
 }
 
@@ -217,7 +231,8 @@ TEST_F(RemoteCallTest, InputThatDoesNotFitIsRefusedWithPeerAndCallAndTheWorkerLi
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=2 out=1"),
                      bag = Make(*trainer, *worker, "EmbeddingBag", "rows=4 dim=2");
-  const auto expect_refused = [&](const RemoteModule& module, const std::vector<Variable>& inputs, const std::string& why) {
+  const auto expect_refused = [&](const RemoteModule& module, const std::vector<Variable>& inputs,
+                                  const std::string& why) {
     Context context(StepOptions());
     DistAutogradContext autograd(*trainer, context);
     const auto outputs = module.Forward(autograd.frame(), inputs);
@@ -228,12 +243,15 @@ TEST_F(RemoteCallTest, InputThatDoesNotFitIsRefusedWithPeerAndCallAndTheWorkerLi
     EXPECT_EQ(message.rfind("context 0.", 0), 0u) << message;
     EXPECT_EQ(context.status(), outputs.status());
   };
-  expect_refused(linear, {Variable::Constant(Tensor::Zeros(Shape{2, 3}, DType::F32))}, "last extent is 2");
+  expect_refused(linear, {Variable::Constant(Tensor::Zeros(Shape{2, 3}, DType::F32))},
+                 "last extent is 2");
   expect_refused(linear, {}, "0 inputs, 1 wanted");
   const auto index = Variable::Constant(Tensor::FromVector<int64_t>({1, 4}));
-  expect_refused(bag, {index, Variable::Constant(Tensor::FromVector<int64_t>({0, 2}))}, "index 4 at place 1 of a table of 4 rows");
+  expect_refused(bag, {index, Variable::Constant(Tensor::FromVector<int64_t>({0, 2}))},
+                 "index 4 at place 1 of a table of 4 rows");
   const auto low = Variable::Constant(Tensor::FromVector<int64_t>({1, 3}));
-  expect_refused(bag, {low, Variable::Constant(Tensor::FromVector<int64_t>({0, 3}))}, "offsets do not rise from 0 to 2");
+  expect_refused(bag, {low, Variable::Constant(Tensor::FromVector<int64_t>({0, 3}))},
+                 "offsets do not rise from 0 to 2");
   EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() == 0; }));
   EXPECT_TRUE(linear.Evaluate({Tensor::Zeros(Shape{2, 2}, DType::F32)}, Soon()).ok());
 }
@@ -245,18 +263,24 @@ TEST_F(RemoteCallTest, AModuleIsMadeByNameAndWhatIsWrongIsNamed) {
     EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument) << made.status();
     return std::string(made.status().message());
   };
-  EXPECT_NE(why("Liner", "in=2 out=1").find("there is no module 'Liner'; there are: Embedding, EmbeddingBag"), std::string::npos);
+  EXPECT_NE(why("Liner", "in=2 out=1")
+                .find("there is no module 'Liner'; there are: Embedding, EmbeddingBag"),
+            std::string::npos);
   EXPECT_NE(why("Linear", "in=2").find("argument 'out' is missing"), std::string::npos);
-  EXPECT_NE(why("Linear", "in=2 out=1 bais=0").find("there is no argument 'bais'; there are: seed, dtype, in, out, bias"),
+  EXPECT_NE(why("Linear", "in=2 out=1 bais=0")
+                .find("there is no argument 'bais'; there are: seed, dtype, in, out, bias"),
             std::string::npos);
   EXPECT_NE(why("Linear", "in=0 out=1").find("in=0 is no number from 1"), std::string::npos);
   EXPECT_NE(why("Embedding", "rows=4294967296 dim=65536").find("at most"), std::string::npos);
-  EXPECT_NE(why("EmbeddingBag", "rows=4 dim=2 pooling=max").find("pooling=max is none of sum, mean, sqrtn"), std::string::npos);
+  EXPECT_NE(why("EmbeddingBag", "rows=4 dim=2 pooling=max")
+                .find("pooling=max is none of sum, mean, sqrtn"),
+            std::string::npos);
   EXPECT_EQ(worker->NumObjects(), 0u);
   // A process of another job is not served.
   auto stranger = Host::Start({.job_epoch = 8, .pool = &pool_});
   ASSERT_TRUE(stranger.ok());
-  const auto refused = RemoteModule::Create(**stranger, worker->address(), "Linear", "in=2 out=1", Soon());
+  const auto refused =
+      RemoteModule::Create(**stranger, worker->address(), "Linear", "in=2 out=1", Soon());
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition) << refused.status();
 }
 

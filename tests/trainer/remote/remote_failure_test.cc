@@ -1,13 +1,12 @@
+#include <future>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <future>
-
 #include "proto/worker.pb.h"
+#include "rpc/server.h"
 #include "tests/trainer/autograd/gradient_check.h"
 #include "tests/trainer/remote/remote_hosts.h"
-#include "rpc/server.h"
 #include "trainer/remote/array_message.h"
 #include "trainer/remote/context_share.h"
 #include "trainer/remote/remote_call.h"
@@ -34,7 +33,8 @@ TEST_F(RemoteFailureTest, AForwardThatHangsEndsAtTheContextsDeadlineEverywhere) 
   const auto outputs = relay.Forward(autograd.frame(), {x_});
   EXPECT_EQ(outputs.status().code(), absl::StatusCode::kDeadlineExceeded) << outputs.status();
   EXPECT_LT(absl::Now() - begun, absl::Seconds(3));
-  EXPECT_NE(TextOf(context.status()).find("of Relay at " + first->address()), std::string::npos) << context.status();
+  EXPECT_NE(TextOf(context.status()).find("of Relay at " + first->address()), std::string::npos)
+      << context.status();
   EXPECT_TRUE(Eventually([&] { return first->LiveContexts() + second->LiveContexts() == 0; }));
 }
 
@@ -47,8 +47,10 @@ TEST_F(RemoteFailureTest, ABackwardPassThatHangsEndsAtTheDeadlineAndNamesPeerAnd
   ASSERT_TRUE(outputs.ok()) << outputs.status();
   autograd.Backward((*outputs)[0]);
   EXPECT_EQ(context.status().code(), absl::StatusCode::kDeadlineExceeded) << context.status();
-  EXPECT_NE(TextOf(context.status()).find("gradients of outputs of call"), std::string::npos) << context.status();
-  EXPECT_NE(TextOf(context.status()).find(worker->address()), std::string::npos) << context.status();
+  EXPECT_NE(TextOf(context.status()).find("gradients of outputs of call"), std::string::npos)
+      << context.status();
+  EXPECT_NE(TextOf(context.status()).find(worker->address()), std::string::npos)
+      << context.status();
   EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() + trainer->LiveContexts() == 0; }));
 }
 
@@ -62,11 +64,14 @@ TEST_F(RemoteFailureTest, AFailureBehindAWorkerEndsTheContextAtAllAndSaysWhere) 
   EXPECT_EQ(outputs.status().code(), absl::StatusCode::kInvalidArgument);
   // The error names both ends of the way.
   EXPECT_NE(TextOf(outputs.status()).find(first->address()), std::string::npos) << outputs.status();
-  EXPECT_NE(TextOf(outputs.status()).find("of Linear at " + second->address()), std::string::npos) << outputs.status();
+  EXPECT_NE(TextOf(outputs.status()).find("of Linear at " + second->address()), std::string::npos)
+      << outputs.status();
   // Later calls return at once, with the first failure.
   EXPECT_EQ(relay.Forward(autograd.frame(), {x_}).status(), context.status());
   autograd.Backward(x_);
-  EXPECT_TRUE(Eventually([&] { return first->LiveContexts() + second->LiveContexts() + trainer->LiveContexts() == 0; }));
+  EXPECT_TRUE(Eventually([&] {
+    return first->LiveContexts() + second->LiveContexts() + trainer->LiveContexts() == 0;
+  }));
 }
 
 // A worker in a process of its own, made to be killed. A pipe tells the worker what to do.
@@ -79,7 +84,8 @@ class KilledWorker {
     pid_ = fork();
     if (pid_ == 0) {
       close(to_parent[0]);
-      execl("/proc/self/exe", "remote_worker", kind.c_str(), std::to_string(to_parent[1]).c_str(), nullptr);
+      execl("/proc/self/exe", "remote_worker", kind.c_str(), std::to_string(to_parent[1]).c_str(),
+            nullptr);
       _exit(1);
     }
     close(to_parent[1]);
@@ -143,15 +149,18 @@ TEST_F(RemoteFailureTest, AStoppedWorkerIsLostAfterALease) {
   const absl::Time begun = absl::Now();
   autograd.Backward((*outputs)[0]);
   EXPECT_EQ(context.status().code(), absl::StatusCode::kUnavailable) << context.status();
-  EXPECT_NE(TextOf(context.status()).find("has said nothing for 300ms"), std::string::npos) << context.status();
+  EXPECT_NE(TextOf(context.status()).find("has said nothing for 300ms"), std::string::npos)
+      << context.status();
   EXPECT_LT(absl::Now() - begun, absl::Seconds(5));
 }
 
 TEST_F(RemoteFailureTest, AKilledTrainersContextsAndReferencesAreGoneAfterALease) {
-  const auto worker = StartHost(true, 0, absl::Milliseconds(300)), behind = StartHost(true, 1, absl::Milliseconds(300));
+  const auto worker = StartHost(true, 0, absl::Milliseconds(300)),
+             behind = StartHost(true, 1, absl::Milliseconds(300));
   setenv("REMOTE_TEST_WORKERS", (worker->address() + " " + behind->address()).c_str(), 1);
   KilledWorker trainer("trainer");  // opens a context over both workers and hangs in a call
-  EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() == 1 && behind->LiveContexts() == 1 && hanging_ == 1; }));
+  EXPECT_TRUE(Eventually(
+      [&] { return worker->LiveContexts() == 1 && behind->LiveContexts() == 1 && hanging_ == 1; }));
   EXPECT_EQ(worker->NumObjects() + behind->NumObjects(), 2u);
   trainer.Kill();
   EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() + behind->LiveContexts() == 0; }));
@@ -195,15 +204,19 @@ TEST_F(RemoteFailureTest, WhatComesAfterTheEndOfAContextDoesNotWakeIt) {
   late.mutable_context()->set_context(autograd.id());
   late.mutable_context()->set_timeout_ms(1000);
   late.set_object(linear.ref().object());
-  const auto answer = remote::StartCall(*trainer, worker->address(), "Forward", rpc::Payload(late.SerializeAsString()), Soon(), "late");
+  const auto answer = remote::StartCall(*trainer, worker->address(), "Forward",
+                                        rpc::Payload(late.SerializeAsString()), Soon(), "late");
   EXPECT_EQ(answer.Wait(Soon()).status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(worker->LiveContexts(), 0u);
 }
 
 TEST_F(RemoteFailureTest, ALongCallOutsideContextsOutlivesTheSilenceOfAPeerThatSpokeInAContext) {
-  const auto worker = StartHost(true, 0, absl::Milliseconds(150)), trainer = StartHost(false, 0, absl::Milliseconds(150));
-  const RemoteModule slow = Make(*trainer, *worker, "Slow", "forward=400"), quick = Make(*trainer, *worker, "Slow", "");
-  for (int round = 0; round < 3; ++round) {  // the silence may end while a beat of the trainer's is on its way
+  const auto worker = StartHost(true, 0, absl::Milliseconds(150)),
+             trainer = StartHost(false, 0, absl::Milliseconds(150));
+  const RemoteModule slow = Make(*trainer, *worker, "Slow", "forward=400"),
+                     quick = Make(*trainer, *worker, "Slow", "");
+  for (int round = 0; round < 3;
+       ++round) {  // the silence may end while a beat of the trainer's is on its way
     {
       Context context(StepOptions());
       DistAutogradContext autograd(*trainer, context);
@@ -217,9 +230,11 @@ TEST_F(RemoteFailureTest, ALongCallOutsideContextsOutlivesTheSilenceOfAPeerThatS
   }
 }
 
-TEST_F(RemoteFailureTest, AnObjectThatItsCallerNoLongerAwaitsIsFreedThoughItsMakingTookLongerThanTheLease) {
+TEST_F(RemoteFailureTest,
+       AnObjectThatItsCallerNoLongerAwaitsIsFreedThoughItsMakingTookLongerThanTheLease) {
   const auto worker = StartHost(true, 0, absl::Milliseconds(100)), trainer = StartHost(false, 0);
-  const auto slow = RemoteModule::Create(*trainer, worker->address(), "Slow", "making=300", Soon(0.05));
+  const auto slow =
+      RemoteModule::Create(*trainer, worker->address(), "Slow", "making=300", Soon(0.05));
   EXPECT_EQ(slow.status().code(), absl::StatusCode::kDeadlineExceeded) << slow.status();
   EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 1; }));
   EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 0; }, 3));
@@ -227,16 +242,21 @@ TEST_F(RemoteFailureTest, AnObjectThatItsCallerNoLongerAwaitsIsFreedThoughItsMak
 
 TEST_F(RemoteFailureTest, CallsThatComeBeforeTheirPeerHasJoinedWaitForItOrForTheirDeadline) {
   const absl::Duration lease = absl::Milliseconds(300);
-  const auto worker = StartHost(true, 0, lease, /*job_epoch=*/0), trainer = StartHost(false, 0, lease);
-  const auto create = [&](absl::Time deadline) { return RemoteModule::Create(*trainer, worker->address(), "Slow", "", deadline); };
+  const auto worker = StartHost(true, 0, lease, /*job_epoch=*/0),
+             trainer = StartHost(false, 0, lease);
+  const auto create = [&](absl::Time deadline) {
+    return RemoteModule::Create(*trainer, worker->address(), "Slow", "", deadline);
+  };
   auto waiting = std::async(std::launch::async, create, Soon());
   EXPECT_EQ(create(Soon(0.2)).status().code(), absl::StatusCode::kDeadlineExceeded);
-  const auto statistics = remote::StartCall(*trainer, worker->address(), "WorkerStatistics", rpc::Payload(), Soon(), "statistics");
+  const auto statistics = remote::StartCall(*trainer, worker->address(), "WorkerStatistics",
+                                            rpc::Payload(), Soon(), "statistics");
   EXPECT_TRUE(statistics.Wait(Soon()).ok()) << "whoever watches need not be a member";
   worker->Open(0, kJobEpoch);
   const auto made = waiting.get();
   ASSERT_TRUE(made.ok()) << made.status();
-  EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 1; })) << "the other's caller no longer awaits it";
+  EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 1; }))
+      << "the other's caller no longer awaits it";
   const auto outputs = made->Evaluate({x_.value()}, Soon());
   EXPECT_TRUE(outputs.ok()) << outputs.status();
 }
@@ -244,7 +264,9 @@ TEST_F(RemoteFailureTest, CallsThatComeBeforeTheirPeerHasJoinedWaitForItOrForThe
 TEST_F(RemoteFailureTest, CallsThatCameBeforeTheirPeerJoinedEndWithIt) {
   auto worker = StartHost(true, 0, absl::Seconds(6), /*job_epoch=*/0);
   const auto trainer = StartHost(false, 0);
-  const auto create = [&](absl::Time deadline) { return RemoteModule::Create(*trainer, worker->address(), "Slow", "", deadline); };
+  const auto create = [&](absl::Time deadline) {
+    return RemoteModule::Create(*trainer, worker->address(), "Slow", "", deadline);
+  };
   auto waiting = std::async(std::launch::async, create, Soon());
   EXPECT_EQ(create(Soon(0.2)).status().code(), absl::StatusCode::kDeadlineExceeded);
   const absl::Time begun = absl::Now();
@@ -264,7 +286,8 @@ TEST_F(RemoteFailureTest, AContextWhoseEndCameBeforeItsFirstCallDoesNotBegin) {
   late.mutable_context()->set_timeout_ms(1000);
   late.set_object(linear.ref().object());
   rpc::Payload message(late.SerializeAsString());
-  const auto answer = remote::StartCall(*trainer, worker->address(), "Forward", std::move(message), Soon(), "late");
+  const auto answer =
+      remote::StartCall(*trainer, worker->address(), "Forward", std::move(message), Soon(), "late");
   EXPECT_EQ(answer.Wait(Soon()).status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(worker->LiveContexts(), 0u);
 }
@@ -273,7 +296,8 @@ TEST_F(RemoteFailureTest, AContextWhoseEndCameBeforeItsFirstCallDoesNotBegin) {
 // gradients.
 class OddWorker {
  public:
-  explicit OddWorker(std::function<void(const GradientRequest&)> on_gradients) : on_gradients_(std::move(on_gradients)) {
+  explicit OddWorker(std::function<void(const GradientRequest&)> on_gradients)
+      : on_gradients_(std::move(on_gradients)) {
     Handle("Create", [](rpc::Payload) {
       CreateReply reply;
       reply.set_object(1);
@@ -295,7 +319,8 @@ class OddWorker {
       on_gradients_(*remote::Decode<GradientRequest>(payload, &data));
       return rpc::Payload();
     });
-    for (const char* method : {"Drop", "End"}) Handle(method, [](rpc::Payload) { return rpc::Payload(); });
+    for (const char* method : {"Drop", "End"})
+      Handle(method, [](rpc::Payload) { return rpc::Payload(); });
     EXPECT_TRUE(server_.Start("127.0.0.1:0").ok());
   }
   std::string address() const { return server_.address(); }
@@ -306,7 +331,9 @@ class OddWorker {
                    [answer = std::move(answer)](rpc::Payload request, rpc::Reply reply) {
                      // Answers off the handler's thread: an answer may have to wait for a call of
                      // its own.
-                     std::thread([answer, request = std::move(request), reply = std::move(reply)] { reply(answer(request)); }).detach();
+                     std::thread([answer, request = std::move(request), reply = std::move(reply)] {
+                       reply(answer(request));
+                     }).detach();
                    });
   }
 
@@ -329,8 +356,11 @@ TEST_F(RemoteFailureTest, APassEndsAtOnceIfThePeerSaysThatItsPartIsOverAndSentNo
   autograd.Backward({{(*outputs)[0], Tensor()}, {(*outputs)[1], Tensor()}});
   EXPECT_LT(absl::Now() - begun, absl::Seconds(5)) << "the deadline is far";
   EXPECT_EQ(context.status().code(), absl::StatusCode::kInternal) << context.status();
-  EXPECT_NE(TextOf(context.status()).find(odd.address() + " ended its part of call"), std::string::npos) << context.status();
-  EXPECT_NE(TextOf(context.status()).find("without the gradient of input 0"), std::string::npos) << context.status();
+  EXPECT_NE(TextOf(context.status()).find(odd.address() + " ended its part of call"),
+            std::string::npos)
+      << context.status();
+  EXPECT_NE(TextOf(context.status()).find("without the gradient of input 0"), std::string::npos)
+      << context.status();
   EXPECT_TRUE(Eventually([&] { return bystander->LiveContexts() == 0; }));
 }
 
@@ -345,10 +375,14 @@ TEST_F(RemoteFailureTest, GradientsThatLackAnAwaitedPlaceAreRefusedAndTheWholeMe
       request.set_context(of_outputs.context());
       request.set_call(of_outputs.call());
       request.set_of_inputs(true);
-      for (const uint32_t place : places) remote::DescribeArray(gradient, request.mutable_gradients())->set_place(place);
+      for (const uint32_t place : places)
+        remote::DescribeArray(gradient, request.mutable_gradients())->set_place(place);
       const std::vector<Tensor> arrays(places.size(), gradient);
-      answers.push_back(remote::StartCall(*signer, trainer->address(), "Gradient", remote::MessageOf(request.SerializeAsString(), arrays),
-                                          Soon(), "gradients").Wait(Soon()).status());
+      answers.push_back(remote::StartCall(*signer, trainer->address(), "Gradient",
+                                          remote::MessageOf(request.SerializeAsString(), arrays),
+                                          Soon(), "gradients")
+                            .Wait(Soon())
+                            .status());
     }
   });
   auto two = RemoteModule::Create(*trainer, odd.address(), "Two", "", Soon());
@@ -379,7 +413,8 @@ class OtherProcess : public RemoteFailureTest {
   }
   void Trainer(int address_pipe) {
     const std::string workers = getenv("REMOTE_TEST_WORKERS");
-    const std::string worker = workers.substr(0, workers.find(' ')), behind = workers.substr(workers.find(' ') + 1);
+    const std::string worker = workers.substr(0, workers.find(' ')),
+                      behind = workers.substr(workers.find(' ') + 1);
     const auto trainer = StartHost(false, 0, absl::Milliseconds(300));
     auto hang = RemoteModule::Create(*trainer, behind, "Hang", "", Soon());
     auto relay = RemoteModule::Create(*trainer, worker, "Relay", RelayTo(*hang), Soon());
@@ -401,15 +436,18 @@ class OtherProcess : public RemoteFailureTest {
 
 int RunOtherProcess(const std::string& kind, int address_pipe) {
   OtherProcess process;
-  if (kind == "worker") process.Worker(address_pipe);
-  else process.Trainer(address_pipe);
+  if (kind == "worker")
+    process.Worker(address_pipe);
+  else
+    process.Trainer(address_pipe);
   return 0;
 }
 
 }  // namespace tandem
 
 int main(int argc, char** argv) {
-  if (argc == 3 && std::string(argv[0]) == "remote_worker") return tandem::RunOtherProcess(argv[1], std::stoi(argv[2]));
+  if (argc == 3 && std::string(argv[0]) == "remote_worker")
+    return tandem::RunOtherProcess(argv[1], std::stoi(argv[2]));
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

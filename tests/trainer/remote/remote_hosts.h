@@ -1,25 +1,24 @@
 // Hosts of one process that talk over loopback, with the built-in layers and modules for tests.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <atomic>
+#include <gtest/gtest.h>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "trainer/autograd/ops/ops.h"
-#include "trainer/remote/layer_modules.h"
 #include "trainer/remote/dist_autograd.h"
+#include "trainer/remote/layer_modules.h"
 #include "trainer/remote/remote_module.h"
 #include "trainer/remote/remote_optimizer.h"
 
 namespace tandem::testing {
 
+using remote::DistAutogradContext;
 using remote::Frame;
 using remote::Host;
-using remote::DistAutogradContext;
 using remote::RemoteModule;
 using remote::RemoteOptimizer;
 using remote::RemoteRef;
@@ -40,8 +39,10 @@ bool Eventually(Condition condition, double seconds = 10) {
 // x -> 2 x, y -> 3 y: two outputs, each of which depends on one input.
 class TwoModule : public remote::Module {
  public:
-  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
-    return std::vector<Variable>{ops::Scale(frame.context(), inputs[0], 2), ops::Scale(frame.context(), inputs[1], 3)};
+  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>,
+                                                absl::Span<const Variable> inputs) override {
+    return std::vector<Variable>{ops::Scale(frame.context(), inputs[0], 2),
+                                 ops::Scale(frame.context(), inputs[1], 3)};
   }
 };
 
@@ -51,11 +52,13 @@ class RelayModule : public remote::Module {
  public:
   RelayModule(std::string owner, uint64_t object, int after, std::atomic<int>* relayed)
       : owner_(std::move(owner)), object_(object), after_(after), relayed_(relayed) {}
-  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>,
+                                                absl::Span<const Variable> inputs) override {
     auto ref = RemoteRef::Adopt(frame.host(), owner_, object_, Soon());
     if (!ref.ok()) return ref.status();
     const RemoteModule behind(*std::move(ref));
-    if (!Eventually([&] { return *relayed_ >= after_; })) return absl::DeadlineExceededError("no others relay");
+    if (!Eventually([&] { return *relayed_ >= after_; }))
+      return absl::DeadlineExceededError("no others relay");
     auto outputs = behind.Forward(frame, {inputs.begin(), inputs.end()});
     if (!outputs.ok()) return outputs.status();
     ++*relayed_;
@@ -73,8 +76,10 @@ class RelayModule : public remote::Module {
 // Calls a module of another process with each of its inputs and drops the second result.
 class RelayAndDropModule : public remote::Module {
  public:
-  RelayAndDropModule(std::string owner, uint64_t object) : owner_(std::move(owner)), object_(object) {}
-  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+  RelayAndDropModule(std::string owner, uint64_t object)
+      : owner_(std::move(owner)), object_(object) {}
+  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>,
+                                                absl::Span<const Variable> inputs) override {
     auto ref = RemoteRef::Adopt(frame.host(), owner_, object_, Soon());
     if (!ref.ok()) return ref.status();
     const RemoteModule behind(*std::move(ref));
@@ -93,8 +98,10 @@ class RelayAndDropModule : public remote::Module {
 // In `backward` mode the forward pass answers at once, and the backward pass never completes.
 class HangingModule : public remote::Module {
  public:
-  HangingModule(bool backward, std::atomic<int>* entered) : backward_(backward), entered_(entered) {}
-  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+  HangingModule(bool backward, std::atomic<int>* entered)
+      : backward_(backward), entered_(entered) {}
+  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>,
+                                                absl::Span<const Variable> inputs) override {
     if (backward_) {
       class Never : public Node {
        public:
@@ -105,11 +112,13 @@ class HangingModule : public remote::Module {
        private:
         std::atomic<int>* const entered_;
       };
-      return std::vector<Variable>{
-          Variable(inputs[0].value(), std::make_shared<Never>(frame.context().NextNode(), inputs[0].node(), entered_))};
+      return std::vector<Variable>{Variable(
+          inputs[0].value(),
+          std::make_shared<Never>(frame.context().NextNode(), inputs[0].node(), entered_))};
     }
     ++*entered_;
-    if (!Eventually([&] { return !frame.status().ok(); }, 20)) return absl::DeadlineExceededError("the context did not fail");
+    if (!Eventually([&] { return !frame.status().ok(); }, 20))
+      return absl::DeadlineExceededError("the context did not fail");
     return frame.status();
   }
 
@@ -122,7 +131,8 @@ class HangingModule : public remote::Module {
 class SlowModule : public remote::Module {
  public:
   explicit SlowModule(absl::Duration forward) : forward_(forward) {}
-  absl::StatusOr<std::vector<Variable>> Forward(Frame&, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+  absl::StatusOr<std::vector<Variable>> Forward(Frame&, absl::Span<const Variable>,
+                                                absl::Span<const Variable> inputs) override {
     absl::SleepFor(forward_);
     return std::vector<Variable>{inputs.begin(), inputs.end()};
   }
@@ -135,35 +145,48 @@ class RemoteHosts : public ::testing::Test {
  protected:
   RemoteHosts() {
     remote::AddLayers(registry_);
-    registry_.Add("Two", [](remote::ModuleArguments&, ParameterSet&) { return std::make_unique<TwoModule>(); });
+    registry_.Add("Two", [](remote::ModuleArguments&, ParameterSet&) {
+      return std::make_unique<TwoModule>();
+    });
     registry_.Add("Relay", [this](remote::ModuleArguments& arguments, ParameterSet&) {
       const std::string owner = arguments.Text("owner", "");
       const auto object = static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30));
-      return std::make_unique<RelayModule>(owner, object, static_cast<int>(arguments.Integer("after", 0, 100, 0)), &relayed_);
+      return std::make_unique<RelayModule>(
+          owner, object, static_cast<int>(arguments.Integer("after", 0, 100, 0)), &relayed_);
     });
     registry_.Add("RelayAndDrop", [](remote::ModuleArguments& arguments, ParameterSet&) {
       const std::string owner = arguments.Text("owner", "");
-      return std::make_unique<RelayAndDropModule>(owner, static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30)));
+      return std::make_unique<RelayAndDropModule>(
+          owner, static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30)));
     });
     registry_.Add("Slow", [](remote::ModuleArguments& arguments, ParameterSet&) {  // milliseconds
       absl::SleepFor(absl::Milliseconds(arguments.Integer("making", 0, 1000, 0)));
-      return std::make_unique<SlowModule>(absl::Milliseconds(arguments.Integer("forward", 0, 1000, 0)));
+      return std::make_unique<SlowModule>(
+          absl::Milliseconds(arguments.Integer("forward", 0, 1000, 0)));
     });
     registry_.Add("Hang", [this](remote::ModuleArguments& arguments, ParameterSet&) {
-      return std::make_unique<HangingModule>(arguments.Integer("backward", 0, 1, 0) == 1, &hanging_);
+      return std::make_unique<HangingModule>(arguments.Integer("backward", 0, 1, 0) == 1,
+                                             &hanging_);
     });
   }
 
   static constexpr uint64_t kJobEpoch = 7;
 
   // Starts a trainer, or a worker with modules.
-  std::unique_ptr<Host> StartHost(bool is_worker, uint32_t rank, absl::Duration lease = absl::Seconds(6), uint64_t job_epoch = kJobEpoch) {
-    auto host = Host::Start({.is_worker = is_worker, .rank = rank, .job_epoch = job_epoch, .pool = &pool_,
-                             .modules = is_worker ? &registry_ : nullptr, .lease = lease});
+  std::unique_ptr<Host> StartHost(bool is_worker, uint32_t rank,
+                                  absl::Duration lease = absl::Seconds(6),
+                                  uint64_t job_epoch = kJobEpoch) {
+    auto host = Host::Start({.is_worker = is_worker,
+                             .rank = rank,
+                             .job_epoch = job_epoch,
+                             .pool = &pool_,
+                             .modules = is_worker ? &registry_ : nullptr,
+                             .lease = lease});
     EXPECT_TRUE(host.ok()) << host.status();
     return host.ok() ? *std::move(host) : nullptr;
   }
-  static RemoteModule Make(Host& user, const Host& owner, const std::string& module, const std::string& arguments) {
+  static RemoteModule Make(Host& user, const Host& owner, const std::string& module,
+                           const std::string& arguments) {
     auto made = RemoteModule::Create(user, owner.address(), module, arguments, Soon());
     EXPECT_TRUE(made.ok()) << made.status();
     return *std::move(made);
@@ -171,9 +194,12 @@ class RemoteHosts : public ::testing::Test {
   static std::string RelayTo(const RemoteModule& module) {
     return "owner=" + module.ref().owner() + " object=" + std::to_string(module.ref().object());
   }
-  Context::Options StepOptions(uint64_t step = 1) { return {.stream = &stream_, .seed = 3, .step = step, .deadline = Soon()}; }
-  static std::unique_ptr<RemoteOptimizer> Optimizer(Host& host, const std::vector<remote::RemoteParameter>& parameters,
-                                                    optim::DenseOptions options = {.kind = optim::Kind::SGD}) {
+  Context::Options StepOptions(uint64_t step = 1) {
+    return {.stream = &stream_, .seed = 3, .step = step, .deadline = Soon()};
+  }
+  static std::unique_ptr<RemoteOptimizer> Optimizer(
+      Host& host, const std::vector<remote::RemoteParameter>& parameters,
+      optim::DenseOptions options = {.kind = optim::Kind::SGD}) {
     auto optimizer = RemoteOptimizer::Create(host, options, parameters, Soon());
     EXPECT_TRUE(optimizer.ok()) << optimizer.status();
     return *std::move(optimizer);

@@ -13,7 +13,8 @@ class RemoteOptimizerTest : public RemoteHosts {};
 
 // The remote module's layer and optimizer, in this process.
 struct LocalLinear {
-  LocalLinear(const RemoteModule& like, const optim::DenseOptions& options, const std::vector<Tensor>& values)
+  LocalLinear(const RemoteModule& like, const optim::DenseOptions& options,
+              const std::vector<Tensor>& values)
       : parameters(5, DType::F64),
         weight(parameters.Constant(like.ref().parameters()[0], values[0].shape(), 0)),
         bias(parameters.Constant(like.ref().parameters()[1], values[1].shape(), 0)),
@@ -73,7 +74,8 @@ TEST_F(RemoteOptimizerTest, CallsOfOneModuleSumTheirGradientsOnceEach) {
   Context context(StepOptions());
   DistAutogradContext autograd(*trainer, context);
   const auto call = [&](double a, double b) {
-    return linear.ForwardAsync(autograd.frame(), {Variable::Constant(Tensor::FromVector<double>({a, b}, Shape{1, 2}))});
+    return linear.ForwardAsync(
+        autograd.frame(), {Variable::Constant(Tensor::FromVector<double>({a, b}, Shape{1, 2}))});
   };
   auto first = call(1, 2), second = call(10, 20), unused = call(100, 200);
   const auto y1 = first.Await(), y2 = second.Await(), y3 = unused.Await();
@@ -92,34 +94,41 @@ TEST_F(RemoteOptimizerTest, ConcurrentContextsDoNotMixAndAStepDoesNotReachIntoAC
   auto adopted = RemoteRef::Adopt(*two, worker->address(), of_one.ref().object(), Soon());
   ASSERT_TRUE(adopted.ok());
   const RemoteModule of_two(*adopted);
-  const auto optimizer_one = Optimizer(*one, of_one.Parameters()), optimizer_two = Optimizer(*two, of_two.Parameters());
+  const auto optimizer_one = Optimizer(*one, of_one.Parameters()),
+             optimizer_two = Optimizer(*two, of_two.Parameters());
   const Tensor before = ValuesOf(of_one)[0];
-  const Variable x1 = Variable::Leaf(RandomTensor(Shape{1, 2}, 1), "x1"), x2 = Variable::Leaf(RandomTensor(Shape{1, 2}, 2), "x2");
+  const Variable x1 = Variable::Leaf(RandomTensor(Shape{1, 2}, 1), "x1"),
+                 x2 = Variable::Leaf(RandomTensor(Shape{1, 2}, 2), "x2");
   Context context_one(StepOptions()), context_two(StepOptions());
   DistAutogradContext autograd_one(*one, context_one), autograd_two(*two, context_two);
-  const auto y1 = of_one.Forward(autograd_one.frame(), {x1}), y2 = of_two.Forward(autograd_two.frame(), {x2});
+  const auto y1 = of_one.Forward(autograd_one.frame(), {x1}),
+             y2 = of_two.Forward(autograd_two.frame(), {x2});
   ASSERT_TRUE(y1.ok() && y2.ok());
   autograd_one.Backward((*y1)[0]);
   ASSERT_TRUE(optimizer_one->Step(autograd_one, 1).ok());
-  for (int64_t i = 0; i < 2; ++i) EXPECT_NEAR(ValuesOf(of_one)[0].At(i), before.At(i) - x1.value().At(i), 1e-14);
+  for (int64_t i = 0; i < 2; ++i)
+    EXPECT_NEAR(ValuesOf(of_one)[0].At(i), before.At(i) - x1.value().At(i), 1e-14);
   // The second trainer's pass uses the weights that its call saw, from before the first trainer's
   // step.
   autograd_two.Backward((*y2)[0]);
   for (int64_t i = 0; i < 2; ++i) EXPECT_EQ(x2.leaf().gradient().At(i), before.At(i));
   ASSERT_TRUE(optimizer_two->Step(autograd_two, 1).ok());
   for (int64_t i = 0; i < 2; ++i) {
-    EXPECT_NEAR(ValuesOf(of_one)[0].At(i), before.At(i) - x1.value().At(i) - x2.value().At(i), 1e-14);
+    EXPECT_NEAR(ValuesOf(of_one)[0].At(i), before.At(i) - x1.value().At(i) - x2.value().At(i),
+                1e-14);
   }
 }
 
 TEST_F(RemoteOptimizerTest, AnOptimizerOfSomeParametersLeavesTheOthersGradientsToAnother) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=2 out=1 dtype=f64");
-  const auto weights = Optimizer(*trainer, {linear.Parameters()[0]}), biases = Optimizer(*trainer, {linear.Parameters()[1]});
+  const auto weights = Optimizer(*trainer, {linear.Parameters()[0]}),
+             biases = Optimizer(*trainer, {linear.Parameters()[1]});
   const std::vector<Tensor> before = ValuesOf(linear);
   Context context(StepOptions());
   DistAutogradContext autograd(*trainer, context);
-  const auto y = linear.Forward(autograd.frame(), {Variable::Constant(Tensor::FromVector<double>({1, 2}, Shape{1, 2}))});
+  const auto y = linear.Forward(
+      autograd.frame(), {Variable::Constant(Tensor::FromVector<double>({1, 2}, Shape{1, 2}))});
   ASSERT_TRUE(y.ok());
   autograd.Backward((*y)[0]);
   EXPECT_EQ(weights->Step(autograd, 1).value(), 1u);
@@ -135,15 +144,20 @@ TEST_F(RemoteOptimizerTest, AnOptimizerOfSomeParametersLeavesTheOthersGradientsT
 // Bags with an empty one, weights and every pooling, compared with differences.
 TEST_F(RemoteOptimizerTest, ARemoteEmbeddingBagPassesTheGradientCheck) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
-  const Tensor index = Tensor::FromVector<int64_t>({3, 1, 3, 0}), offsets = Tensor::FromVector<int64_t>({0, 3, 3, 4});
-  const Tensor weights = Tensor::FromVector<double>({0.5, -1, 2, 3}), seed = RandomTensor(Shape{3, 2}, 9);
+  const Tensor index = Tensor::FromVector<int64_t>({3, 1, 3, 0}),
+               offsets = Tensor::FromVector<int64_t>({0, 3, 3, 4});
+  const Tensor weights = Tensor::FromVector<double>({0.5, -1, 2, 3}),
+               seed = RandomTensor(Shape{3, 2}, 9);
   for (const std::string pooling : {"sum", "mean", "sqrtn"}) {
-    const RemoteModule bag = Make(*trainer, *worker, "EmbeddingBag", "rows=5 dim=2 dtype=f64 pooling=" + pooling);
+    const RemoteModule bag =
+        Make(*trainer, *worker, "EmbeddingBag", "rows=5 dim=2 dtype=f64 pooling=" + pooling);
     const auto optimizer = Optimizer(*trainer, bag.Parameters());
     const Tensor before = ValuesOf(bag)[0];
     Context context(StepOptions());
     DistAutogradContext autograd(*trainer, context);
-    const auto pooled = bag.Forward(autograd.frame(), {Variable::Constant(index), Variable::Constant(offsets), Variable::Constant(weights)});
+    const auto pooled = bag.Forward(
+        autograd.frame(),
+        {Variable::Constant(index), Variable::Constant(offsets), Variable::Constant(weights)});
     ASSERT_TRUE(pooled.ok()) << pooled.status();
     autograd.Backward({{(*pooled)[0], seed}});
     ASSERT_TRUE(optimizer->Step(autograd, 1).ok());
@@ -152,11 +166,14 @@ TEST_F(RemoteOptimizerTest, ARemoteEmbeddingBagPassesTheGradientCheck) {
     // pass back to the row.
     const double factor = pooling == "sum" ? 1 : pooling == "mean" ? 1.0 / 3 : 1 / std::sqrt(3.0);
     for (int64_t column = 0; column < 2; ++column) {
-      const double expected[5] = {3 * seed.At(4 + column), -factor * seed.At(column), 0, 2.5 * factor * seed.At(column), 0};
+      const double expected[5] = {3 * seed.At(4 + column), -factor * seed.At(column), 0,
+                                  2.5 * factor * seed.At(column), 0};
       for (int64_t row = 0; row < 5; ++row) {
-        EXPECT_NEAR(before.At(2 * row + column) - after.At(2 * row + column), expected[row], 1e-14) << pooling << " row " << row;
+        EXPECT_NEAR(before.At(2 * row + column) - after.At(2 * row + column), expected[row], 1e-14)
+            << pooling << " row " << row;
       }
-      const double sum = 0.5 * before.At(6 + column) - before.At(2 + column) + 2 * before.At(6 + column);
+      const double sum =
+          0.5 * before.At(6 + column) - before.At(2 + column) + 2 * before.At(6 + column);
       EXPECT_NEAR((*pooled)[0].value().At(column), factor * sum, 1e-14) << pooling;
       EXPECT_EQ((*pooled)[0].value().At(2 + column), 0);
     }
@@ -164,9 +181,11 @@ TEST_F(RemoteOptimizerTest, ARemoteEmbeddingBagPassesTheGradientCheck) {
 }
 
 TEST_F(RemoteOptimizerTest, AStepDoesNotReachIntoTheReplyOfACallThatOnlyLooks) {
-  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0), looker = StartHost(false, 1);
+  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0),
+             looker = StartHost(false, 1);
   const RemoteModule parameter = Make(*trainer, *worker, "Parameter", "shape=1000000");
-  const auto adopted = RemoteRef::Adopt(*looker, worker->address(), parameter.ref().object(), Soon());
+  const auto adopted =
+      RemoteRef::Adopt(*looker, worker->address(), parameter.ref().object(), Soon());
   ASSERT_TRUE(adopted.ok()) << adopted.status();
   const auto optimizer = Optimizer(*trainer, parameter.Parameters());
   const Tensor before = ValuesOf(parameter)[0];
@@ -176,7 +195,8 @@ TEST_F(RemoteOptimizerTest, AStepDoesNotReachIntoTheReplyOfACallThatOnlyLooks) {
       const auto values = RemoteModule(*adopted).Evaluate({}, Soon());
       ASSERT_TRUE(values.ok()) << values.status();
       const double moved = before.At(0) - (*values)[0].At(0);
-      for (int64_t i = 0; i < before.num_elements(); i += 997) ASSERT_NEAR(before.At(i) - (*values)[0].At(i), moved, 0.1) << i;
+      for (int64_t i = 0; i < before.num_elements(); i += 997)
+        ASSERT_NEAR(before.At(i) - (*values)[0].At(i), moved, 0.1) << i;
     }
   });
   for (uint64_t step = 1; step <= 60; ++step) {
@@ -191,18 +211,23 @@ TEST_F(RemoteOptimizerTest, AStepDoesNotReachIntoTheReplyOfACallThatOnlyLooks) {
   looks.join();
 }
 
-TEST_F(RemoteOptimizerTest, GradientsOfNestedCallsAreSummedInTheOrderOfTheProgramWhicheverCameFirst) {
-  const auto middle = StartHost(true, 0), worker = StartHost(true, 1), trainer = StartHost(false, 0);
+TEST_F(RemoteOptimizerTest,
+       GradientsOfNestedCallsAreSummedInTheOrderOfTheProgramWhicheverCameFirst) {
+  const auto middle = StartHost(true, 0), worker = StartHost(true, 1),
+             trainer = StartHost(false, 0);
   const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=1 out=1 dtype=f64");
   const auto optimizer = Optimizer(*trainer, linear.Parameters());
   const RemoteModule last = Make(*trainer, *middle, "Relay", RelayTo(linear) + " after=2"),
                      prompt = Make(*trainer, *middle, "Relay", RelayTo(linear));
-  const auto input = [](double x) { return Variable::Constant(Tensor::FromVector<double>({x}, Shape{1, 1})); };
+  const auto input = [](double x) {
+    return Variable::Constant(Tensor::FromVector<double>({x}, Shape{1, 1}));
+  };
   const double before = ValuesOf(linear)[0].At(0);
   Context context(StepOptions());
   DistAutogradContext autograd(*trainer, context);
   auto pending = last.ForwardAsync(autograd.frame(), {input(1)});
-  const auto second = prompt.Forward(autograd.frame(), {input(1e16)}), third = prompt.Forward(autograd.frame(), {input(-1e16)});
+  const auto second = prompt.Forward(autograd.frame(), {input(1e16)}),
+             third = prompt.Forward(autograd.frame(), {input(-1e16)});
   const auto first = pending.Await();
   ASSERT_TRUE(first.ok() && second.ok() && third.ok());
   autograd.Backward(ops::Add(context, ops::Add(context, (*first)[0], (*second)[0]), (*third)[0]));

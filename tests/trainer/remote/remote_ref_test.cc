@@ -33,7 +33,8 @@ TEST(OwnedObjectsTest, ADropThatALaterHoldOvertookDoesNoHarm) {
 
 TEST(OwnedObjectsTest, ABeatFreesWhatItsSenderDoesNotNameAndSparesWhatIsBeingMade) {
   OwnedObjects objects;
-  const uint64_t kept = objects.Add({}, 1, 1), lost = objects.Add({}, 1, 2), other = objects.Add({}, 2, 1), young = objects.Add({}, 1, 5);
+  const uint64_t kept = objects.Add({}, 1, 1), lost = objects.Add({}, 1, 2),
+                 other = objects.Add({}, 2, 1), young = objects.Add({}, 1, 5);
   EXPECT_EQ(objects.Keep(1, {kept}, /*sequence=*/5).size(), 1u);
   EXPECT_EQ(objects.Find(lost), nullptr);
   for (const uint64_t id : {kept, other, young}) EXPECT_NE(objects.Find(id), nullptr);
@@ -42,8 +43,10 @@ TEST(OwnedObjectsTest, ABeatFreesWhatItsSenderDoesNotNameAndSparesWhatIsBeingMad
 }
 
 TEST_F(RemoteRefTest, CopiesShareAReferenceAndTheLastOneFreesTheObject) {
-  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0), other = StartHost(false, 1);
-  auto ref = RemoteRef::Create(*trainer, worker->address(), "Parameter", "shape=3 dtype=f64", Soon());
+  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0),
+             other = StartHost(false, 1);
+  auto ref =
+      RemoteRef::Create(*trainer, worker->address(), "Parameter", "shape=3 dtype=f64", Soon());
   ASSERT_TRUE(ref.ok()) << ref.status();
   RemoteRef copy = *ref;
   *ref = RemoteRef();
@@ -59,7 +62,8 @@ TEST_F(RemoteRefTest, CopiesShareAReferenceAndTheLastOneFreesTheObject) {
   EXPECT_EQ(worker->NumObjects(), 1u);
   *adopted = RemoteRef();
   EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 0; }));
-  EXPECT_EQ(RemoteRef::Adopt(*other, worker->address(), object, Soon()).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(RemoteRef::Adopt(*other, worker->address(), object, Soon()).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 TEST_F(RemoteRefTest, ADropSparesAHoldWhoseAnswerIsOnItsWay) {
@@ -72,7 +76,8 @@ TEST_F(RemoteRefTest, ADropSparesAHoldWhoseAnswerIsOnItsWay) {
   trainer->Sign(&hold);
   hold.set_object(reference.object);
   hold.set_sequence(sequence);
-  const auto held = remote::StartCall(*trainer, reference.owner, "Hold", rpc::Payload(hold.SerializeAsString()), Soon(), "hold");
+  const auto held = remote::StartCall(*trainer, reference.owner, "Hold",
+                                      rpc::Payload(hold.SerializeAsString()), Soon(), "hold");
   ASSERT_TRUE(held.Wait(Soon()).ok());
   *ref = RemoteRef();  // the answer has come and its taker has not seen it yet
   EXPECT_FALSE(Eventually([&] { return worker->NumObjects() == 0; }, 0.3));
@@ -82,10 +87,12 @@ TEST_F(RemoteRefTest, ADropSparesAHoldWhoseAnswerIsOnItsWay) {
 }
 
 TEST_F(RemoteRefTest, ReferencesOutliveManyLeasesWhileTheirHolderLives) {
-  const auto worker = StartHost(true, 0, absl::Milliseconds(150)), trainer = StartHost(false, 0, absl::Milliseconds(150));
+  const auto worker = StartHost(true, 0, absl::Milliseconds(150)),
+             trainer = StartHost(false, 0, absl::Milliseconds(150));
   const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=2 out=1");
   const absl::Time later = Soon(0.6);
-  EXPECT_FALSE(Eventually([&] { return worker->NumObjects() == 0; }, absl::ToDoubleSeconds(later - absl::Now())));
+  EXPECT_FALSE(Eventually([&] { return worker->NumObjects() == 0; },
+                          absl::ToDoubleSeconds(later - absl::Now())));
   EXPECT_TRUE(linear.ref().Fetch(Soon()).ok());
 }
 

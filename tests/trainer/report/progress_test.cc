@@ -7,7 +7,8 @@ namespace tandem::report {
 namespace {
 
 TEST(FitLineTest, TakesTheMostImportantPartsThatFit) {
-  const std::vector<std::string> parts{"step 1/2", "loss 0.5000", "a part that is far too long", "ETA 0:01"};
+  const std::vector<std::string> parts{"step 1/2", "loss 0.5000", "a part that is far too long",
+                                       "ETA 0:01"};
   EXPECT_EQ(FitLine(parts, 80), "step 1/2  loss 0.5000  a part that is far too long  ETA 0:01");
   EXPECT_EQ(FitLine(parts, 40), "step 1/2  loss 0.5000  ETA 0:01");
   EXPECT_EQ(FitLine(parts, 21), "step 1/2  loss 0.5000");

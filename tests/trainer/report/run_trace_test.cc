@@ -1,7 +1,6 @@
 // trace.json of whole runs in this process: a master, two servers and two trainers. Also covers the
 // alignment of trainers' clocks.
 #include "trainer/report/run_trace.h"
-#include "trainer/report/trace_file.h"
 
 #include <filesystem>
 #include <set>
@@ -17,6 +16,7 @@
 #include "tests/trainer/report/trace_events.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/report/gather_traces.h"
+#include "trainer/report/trace_file.h"
 
 namespace tandem::report {
 namespace {
@@ -47,13 +47,18 @@ class RunTraceTest : public testing::Test {
     auto master = rpc::MasterClient::Connect(server_.address(), self, nullptr);
     ASSERT_TRUE(master.ok()) << master.status();
     ps::ClientStack client;
-    if (setting.local) client = std::make_unique<ps::LocalClient>(host_, static_cast<uint32_t>(rank), kTrainers);
-    else client = cluster_.MakeClient(static_cast<uint32_t>(rank), kTrainers, {});
+    if (setting.local)
+      client = std::make_unique<ps::LocalClient>(host_, static_cast<uint32_t>(rank), kTrainers);
+    else
+      client = cluster_.MakeClient(static_cast<uint32_t>(rank), kTrainers, {});
     ASSERT_TRUE(client.tables->CreateTables({ps::MakeTableSpec(1, 4)}, absl::Seconds(30)).ok());
     ThreadPool pool(1);
     Stream stream(&pool);
     std::function<absl::Status(std::vector<RoleTrace>)> write;
-    if (rank == 0) write = [this](std::vector<RoleTrace> traces) { return WriteTraceFile(folder_ / "trace.json", std::move(traces)); };
+    if (rank == 0)
+      write = [this](std::vector<RoleTrace> traces) {
+        return WriteTraceFile(folder_ / "trace.json", std::move(traces));
+      };
     RunTrace trace({.first_step = setting.first_step,
                     .num_steps = setting.num_steps,
                     .stream = &stream,
@@ -76,7 +81,8 @@ class RunTraceTest : public testing::Test {
     std::vector<float> rows(80), gradients(80, 1);
     ASSERT_TRUE(client.Pull(step, true, {{1, ids, rows.data()}}).Wait(Soon()).ok());
     { const TraceSpan kernel(stream.tracer(), SpanKind::GEMM, "gemm", 1000, 100); }
-    ASSERT_TRUE(group.AllReduce(DenseView(rows.data(), {80}), {.stream = &stream}).Wait(Soon()).ok());
+    ASSERT_TRUE(
+        group.AllReduce(DenseView(rows.data(), {80}), {.stream = &stream}).Wait(Soon()).ok());
     ASSERT_TRUE(client.Push(step, 0, {{1, ids, gradients.data()}}).Wait(Soon()).ok());
     ASSERT_TRUE(client.Commit({step, {{1, 1.0f}}, 1, false}).Wait(Soon()).ok());
   }
@@ -94,7 +100,8 @@ class RunTraceTest : public testing::Test {
   }
   static std::set<int> StepsOf(const std::vector<TraceEvent>& events, const std::string& name) {
     std::set<int> steps;
-    for (const TraceEvent& event : SpansOf(events, name)) steps.insert(static_cast<int>(event.numbers.at("step")));
+    for (const TraceEvent& event : SpansOf(events, name))
+      steps.insert(static_cast<int>(event.numbers.at("step")));
     return steps;
   }
 
@@ -113,9 +120,11 @@ TEST_F(RunTraceTest, EveryRolesPartOfTheTracedStepsIsThereAndNoOtherSteps) {
   std::map<std::string, std::set<std::string>> rows;  // of each role
   for (const TraceEvent& event : events) rows[event.role].insert(event.row);
   EXPECT_EQ(rows["master"].count("call"), 1u);  // and "call 2" where two overlap
-  for (const char* role : {"ps-0", "ps-1"}) EXPECT_EQ(rows[role], (std::set<std::string>{"rows 0"})) << role;
+  for (const char* role : {"ps-0", "ps-1"})
+    EXPECT_EQ(rows[role], (std::set<std::string>{"rows 0"})) << role;
   for (const char* role : {"trainer-0", "trainer-1"}) {
-    for (const char* row : {"loop", "group dp", "pull", "push", "commit"}) EXPECT_EQ(rows[role].count(row), 1u) << role << row;
+    for (const char* row : {"loop", "group dp", "pull", "push", "commit"})
+      EXPECT_EQ(rows[role].count(row), 1u) << role << row;
   }
   EXPECT_EQ(SpansOf(events, "step").size(), 4u);
   EXPECT_EQ(SpansOf(events, "gemm").size(), 4u);
@@ -132,7 +141,8 @@ TEST_F(RunTraceTest, EveryRolesPartOfTheTracedStepsIsThereAndNoOtherSteps) {
 }
 
 TEST_F(RunTraceTest, ARunThatEndsAtOnceAfterTheTracedStepsHasItsTrace) {
-  EXPECT_EQ(StepsOf(Run({.first_step = 3, .num_steps = 5, .run_steps = 4}), "apply_step"), (std::set<int>{3, 4}));
+  EXPECT_EQ(StepsOf(Run({.first_step = 3, .num_steps = 5, .run_steps = 4}), "apply_step"),
+            (std::set<int>{3, 4}));
 }
 
 TEST_F(RunTraceTest, LocalTablesAreARoleToo) {
@@ -176,10 +186,12 @@ TEST(RunTraceAloneTest, AMasterThatIsGoneCostsItsPartOnlyAndTheNoteSaysSo) {
   const absl::Status status = trace.Finish(absl::Now() + absl::Seconds(4));
   ASSERT_EQ(delivered.size(), 1u);
   EXPECT_EQ(delivered[0].role(), "trainer-0");
-  EXPECT_NE(status.message().find("trace.json lacks the master's spans"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("trace.json lacks the master's spans"), absl::string_view::npos)
+      << status;
 }
 
-void ExpectTracesOnTheClockOfRankZero(const std::string& its_boot_id, const std::string& other_boot_id) {
+void ExpectTracesOnTheClockOfRankZero(const std::string& its_boot_id,
+                                      const std::string& other_boot_id) {
   constexpr int kSize = 4;
   auto groups = comm::ThreadGroup::Create(kSize, "world");
   std::vector<std::thread> threads;
@@ -215,9 +227,13 @@ void ExpectTracesOnTheClockOfRankZero(const std::string& its_boot_id, const std:
   for (auto& thread : threads) thread.join();
 }
 
-TEST(GatherTracesTest, TracesComeInRankOrderOnTheClockOfRankZero) { ExpectTracesOnTheClockOfRankZero("here", "there"); }
+TEST(GatherTracesTest, TracesComeInRankOrderOnTheClockOfRankZero) {
+  ExpectTracesOnTheClockOfRankZero("here", "there");
+}
 
-TEST(GatherTracesTest, MachinesThatHideTheirBootIdsAreNotTakenForOne) { ExpectTracesOnTheClockOfRankZero("", ""); }
+TEST(GatherTracesTest, MachinesThatHideTheirBootIdsAreNotTakenForOne) {
+  ExpectTracesOnTheClockOfRankZero("", "");
+}
 
 TEST(GatherTracesTest, OneRankGetsItsOwn) {
   const auto groups = comm::ThreadGroup::Create(1, "world");

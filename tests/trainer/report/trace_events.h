@@ -1,14 +1,13 @@
 // Reads a trace.json back as a viewer would, and checks the rules that hold for every one.
 #pragma once
 
-#include <google/protobuf/struct.pb.h>
-#include <google/protobuf/util/json_util.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <fstream>
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
 #include <map>
 #include <sstream>
 #include <string>
@@ -42,20 +41,28 @@ inline std::vector<TraceEvent> ReadTraceEvents(const std::string& path) {
   std::vector<TraceEvent> events;
   for (const auto& value : root.fields().at("traceEvents").list_value().values()) {
     const auto& fields = value.struct_value().fields();
-    const auto text = [&](const char* name) { return fields.count(name) != 0 ? fields.at(name).string_value() : ""; };
-    const auto number = [&](const char* name) { return fields.count(name) != 0 ? fields.at(name).number_value() : 0; };
+    const auto text = [&](const char* name) {
+      return fields.count(name) != 0 ? fields.at(name).string_value() : "";
+    };
+    const auto number = [&](const char* name) {
+      return fields.count(name) != 0 ? fields.at(name).number_value() : 0;
+    };
     const int pid = static_cast<int>(number("pid")), tid = static_cast<int>(number("tid"));
     TraceEvent event;
     event.phase = text("ph");
     event.name = text("name");
     event.category = text("cat");
-    const google::protobuf::Struct args = fields.count("args") != 0 ? fields.at("args").struct_value() : google::protobuf::Struct();
+    const google::protobuf::Struct args =
+        fields.count("args") != 0 ? fields.at("args").struct_value() : google::protobuf::Struct();
     for (const auto& [name, arg] : args.fields()) {
-      if (arg.has_number_value()) event.numbers[name] = arg.number_value();
-      else event.texts[name] = arg.string_value();
+      if (arg.has_number_value())
+        event.numbers[name] = arg.number_value();
+      else
+        event.texts[name] = arg.string_value();
     }
     if (event.phase == "M") {
-      if (event.name == "process_name" || event.name == "thread_name") names[{pid, tid}] = event.texts.at("name");
+      if (event.name == "process_name" || event.name == "thread_name")
+        names[{pid, tid}] = event.texts.at("name");
       continue;
     }
     EXPECT_EQ(names.count({pid, 0}), 1u) << "process " << pid << " has no name";
@@ -70,7 +77,8 @@ inline std::vector<TraceEvent> ReadTraceEvents(const std::string& path) {
   return events;
 }
 
-inline std::vector<TraceEvent> SpansOf(const std::vector<TraceEvent>& events, const std::string& name) {
+inline std::vector<TraceEvent> SpansOf(const std::vector<TraceEvent>& events,
+                                       const std::string& name) {
   std::vector<TraceEvent> found;
   for (const TraceEvent& event : events) {
     if (event.phase == "X" && event.name == name) found.push_back(event);
@@ -86,8 +94,10 @@ inline void CheckTraceEvents(const std::vector<TraceEvent>& events) {
   int64_t first_ns = events.empty() ? 0 : events[0].begin_ns;
   for (const TraceEvent& event : events) {
     first_ns = std::min(first_ns, event.begin_ns);
-    if (event.phase == "X") rows[{event.role, event.row}].push_back(event);
-    else arrows[event.arrow].push_back(event);
+    if (event.phase == "X")
+      rows[{event.role, event.row}].push_back(event);
+    else
+      arrows[event.arrow].push_back(event);
   }
   EXPECT_EQ(first_ns, 0);
   for (auto& [row, spans] : rows) {
@@ -99,8 +109,9 @@ inline void CheckTraceEvents(const std::vector<TraceEvent>& events) {
       EXPECT_GE(span.end_ns, span.begin_ns);
       while (!open.empty() && open.back().end_ns <= span.begin_ns) open.pop_back();
       if (!open.empty()) {
-        EXPECT_LE(span.end_ns, open.back().end_ns) << row.first << " " << row.second << ": " << span.name << " crosses the end of "
-                                                   << open.back().name;
+        EXPECT_LE(span.end_ns, open.back().end_ns)
+            << row.first << " " << row.second << ": " << span.name << " crosses the end of "
+            << open.back().name;
       }
       open.push_back(span);
     }
@@ -110,9 +121,11 @@ inline void CheckTraceEvents(const std::vector<TraceEvent>& events) {
     EXPECT_EQ(ends[0].phase + ends[1].phase, "sf");
     for (const TraceEvent& end : ends) {
       const auto& row = rows[{end.role, end.row}];
-      EXPECT_TRUE(std::any_of(row.begin(), row.end(), [&](const TraceEvent& span) {
-        return span.begin_ns <= end.begin_ns && end.begin_ns <= span.end_ns;
-      })) << "arrow " << id << " hangs in the air";
+      EXPECT_TRUE(std::any_of(row.begin(), row.end(),
+                              [&](const TraceEvent& span) {
+                                return span.begin_ns <= end.begin_ns && end.begin_ns <= span.end_ns;
+                              }))
+          << "arrow " << id << " hangs in the air";
     }
   }
 }

@@ -1,6 +1,7 @@
-#include <gtest/gtest.h>
+#include "trainer/sparse/remote_embedding.h"
 
 #include <cmath>
+#include <gtest/gtest.h>
 
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
@@ -8,7 +9,6 @@
 #include "trainer/autograd/engine.h"
 #include "trainer/autograd/ops/ops.h"
 #include "trainer/sparse/step_optimizer.h"
-#include "trainer/sparse/remote_embedding.h"
 
 namespace tandem {
 namespace {
@@ -55,7 +55,8 @@ TEST(MergeIdsTest, EveryListIsIndexedIntoDistinctAscendingIds) {
   for (size_t list = 0; list < places.size(); ++list) {
     const Tensor& found = merged.places[list];
     ASSERT_EQ(found.num_elements(), static_cast<int64_t>(places[list].size()));
-    for (size_t i = 0; i < places[list].size(); ++i) EXPECT_EQ(found.data<int64_t>()[i], places[list][i]) << list << " " << i;
+    for (size_t i = 0; i < places[list].size(); ++i)
+      EXPECT_EQ(found.data<int64_t>()[i], places[list][i]) << list << " " << i;
   }
 }
 
@@ -71,8 +72,9 @@ TEST_F(RemoteTest, AStepMovesEachRowByItsMergedGradient) {
     Backward(context, ops::GatherRows(context, rows, twice_five));
     ParameterSet none(1, DType::F32);
     optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &none);
-    sparse::StepOptimizer optimizer({.dense = {.learning_rate = 0.5}, .tables = {{1, {.learning_rate = 0.5}}}}, &dense,
-                                    &client_);
+    sparse::StepOptimizer optimizer(
+        {.dense = {.learning_rate = 0.5}, .tables = {{1, {.learning_rate = 0.5}}}}, &dense,
+        &client_);
     optimizer.AwaitPushes(context, autograd);
     const auto result = optimizer.Step(context, {.count = 4, .want_norm = true});
     ASSERT_TRUE(result.ok()) << result.status();
@@ -92,7 +94,9 @@ TEST_F(RemoteTest, TheSecondPassPushesTheSumOfBoth) {
   const Variable rows = items_.Enter(context, *pulled, autograd, /*last_pass=*/1);
   for (int pass = 0; pass < 2; ++pass) Backward(context, ops::Scale(context, rows, 1.0 + pass));
   autograd.AwaitPushes(context);
-  ASSERT_TRUE(client_.Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(absl::Now() + absl::Seconds(20)).ok());
+  ASSERT_TRUE(client_.Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1})
+                  .Wait(absl::Now() + absl::Seconds(20))
+                  .ok());
   EXPECT_NEAR(RowsNow({5}).At(0), before.At(0) - 3, 1e-6);
 }
 
@@ -105,10 +109,12 @@ TEST_F(RemoteTest, ClippingScalesDenseAndSparseTogether) {
   const Variable rows = items_.Enter(context, *pulled, autograd, 0);
   ParameterSet parameters(1, DType::F32);
   const Variable w = parameters.Constant("w", Shape{2}, 0);
-  Backward(context, {{ops::Scale(context, rows, 3), Tensor()}, {ops::Scale(context, w, 4), Tensor()}});
+  Backward(context,
+           {{ops::Scale(context, rows, 3), Tensor()}, {ops::Scale(context, w, 4), Tensor()}});
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
   sparse::StepOptimizer optimizer(
-      {.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}, .max_grad_norm = 1}, &dense, &client_);
+      {.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}, .max_grad_norm = 1},
+      &dense, &client_);
   optimizer.AwaitPushes(context, autograd);
   const auto result = optimizer.Step(context, {.count = 1});
   ASSERT_TRUE(result.ok()) << result.status();
@@ -136,7 +142,8 @@ TEST_F(RemoteTest, EveryStepHasTheRatesOfItsNumberInBothHalves) {
     autograd.Begin(step);
     const Variable rows = items_.Enter(context, *pulled, autograd, 0);
     parameters.ClearGradients();
-    Backward(context, {{ops::Scale(context, rows, 1), Tensor()}, {ops::Scale(context, w, 1), Tensor()}});
+    Backward(context,
+             {{ops::Scale(context, rows, 1), Tensor()}, {ops::Scale(context, w, 1), Tensor()}});
     optimizer.AwaitPushes(context, autograd);
     const auto result = optimizer.Step(context, {.count = 1});
     ASSERT_TRUE(result.ok()) << result.status();
@@ -160,8 +167,8 @@ TEST_F(RemoteTest, ANonFiniteDenseGradientSkipsBothHalves) {
   const Tensor infinite = Tensor::FromVector<float>({INFINITY, 0});
   Backward(context, {{ops::Scale(context, rows, 3), Tensor()}, {w, infinite}});
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
-  sparse::StepOptimizer optimizer({.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense,
-                                  &client_);
+  sparse::StepOptimizer optimizer(
+      {.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense, &client_);
   optimizer.AwaitPushes(context, autograd);
   const auto result = optimizer.Step(context, {.count = 1});
   ASSERT_TRUE(result.ok()) << result.status();
@@ -179,7 +186,8 @@ TEST_F(RemoteTest, AStepOfAFailedDeviceIsNotCommitted) {
   const Variable w = parameters.Constant("w", Shape{2}, 1);
   Backward(context, {{ops::Scale(context, w, 4), Tensor()}});
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
-  sparse::StepOptimizer optimizer({.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense, &client_);
+  sparse::StepOptimizer optimizer(
+      {.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense, &client_);
   context.stream().Fail(absl::InternalError("attention_backward [8, 64]: an illegal address"));
   EXPECT_EQ(optimizer.Step(context, {.count = 1}).status(), context.stream().status());
   EXPECT_EQ(w.value().At(0), 1);

@@ -1,12 +1,11 @@
 // The operations that a step claims to need are those of its products, as their spans count them.
 #include <gtest/gtest.h>
-
 #include <string>
 
 #include "trainer/autograd/engine.h"
-#include "trainer/job/job_config.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/job/job_config.h"
 #include "trainer/tasks/sequence_data.h"
 #include "trainer/tasks/text_data.h"
 
@@ -30,20 +29,23 @@ train { batch_size: 10 accumulate: 2 max_steps: 1 }
 
 // Counts the flops of products in layers and the head, plus attention. Attention counts as three
 // times its forward pass, because its backward pass computes the scores again.
-double CountedFlops(const char* text, const JobData& data, const std::vector<std::string>& sets, double* said) {
+double CountedFlops(const char* text, const JobData& data, const std::vector<std::string>& sets,
+                    double* said) {
   const auto job = ParseJob(text, "job", sets, {.num_trainers = 1});
   EXPECT_TRUE(job.ok()) << job.status();
   ThreadPool pool(2);
   Stream stream(&pool);
   ParameterSet parameters(1, DType::F32);
   const auto groups = comm::ThreadGroup::Create(1, "dp");
-  const auto task = data.MakeTask(*job, {.parameters = &parameters, .table = nullptr, .group = groups[0].get()});
+  const auto task =
+      data.MakeTask(*job, {.parameters = &parameters, .table = nullptr, .group = groups[0].get()});
   const auto input = task->Prepare(1);
   *said = input->flops;
   Tracer tracer;
   stream.set_tracer(&tracer);
   Context context({.stream = &stream, .seed = 1, .step = 1});
-  for (int part = 0; part < 2; ++part) Backward(context, task->LossSum(context, *input, part, Variable()));
+  for (int part = 0; part < 2; ++part)
+    Backward(context, task->LossSum(context, *input, part, Variable()));
   double flops = 0;
   for (const Span& span : tracer.Take()) {
     if (span.kind == SpanKind::GEMM) flops += span.flops;
@@ -70,7 +72,9 @@ TEST(StepFlopsTest, OfALanguageModel) {
 }
 
 TEST(StepFlopsTest, OfSequencesOfManyLengths) {
-  const SequenceData data(data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log");
+  const SequenceData data(
+      data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log,
+      nullptr, "log");
   for (const char* loss : {"BCE", "SAMPLED_SOFTMAX", "FULL_SOFTMAX"}) {
     SCOPED_TRACE(loss);
     ExpectCounted(kSequenceJob, data, {std::string("model.sequence_rec.loss=") + loss});

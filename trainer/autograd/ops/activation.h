@@ -8,6 +8,7 @@
 namespace tandem::ops {
 
 // Records y = activation(x). REQUIRES: the kernel that computes y has been submitted.
-Variable RecordActivation(Context& context, const Variable& x, const Tensor& y, kernels::Activation activation);
+Variable RecordActivation(Context& context, const Variable& x, const Tensor& y,
+                          kernels::Activation activation);
 
 }  // namespace tandem::ops

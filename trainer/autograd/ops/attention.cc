@@ -12,12 +12,13 @@ namespace {
 ArrayView PartOf(const Tensor& qkv, int part, int64_t heads) {
   const int64_t width = qkv.dim(1) / 3, dim = width / heads;
   ArrayView view = qkv.view();
-  view.data = static_cast<char*>(view.data) + static_cast<size_t>(part * width) * SizeOf(qkv.dtype());
+  view.data =
+      static_cast<char*>(view.data) + static_cast<size_t>(part * width) * SizeOf(qkv.dtype());
   return ArrayView(view.data, view.dtype, Shape{qkv.dim(0), heads, dim}, Shape{3 * width, dim, 1});
 }
 
-kernels::AttentionArgs CommonArgs(Context& context, const Tensor& qkv, const Tensor& offsets, const Tensor& row_index,
-                                  const AttentionOptions& options) {
+kernels::AttentionArgs CommonArgs(Context& context, const Tensor& qkv, const Tensor& offsets,
+                                  const Tensor& row_index, const AttentionOptions& options) {
   kernels::AttentionArgs args;
   args.q = PartOf(qkv, 0, options.heads);
   args.k = PartOf(qkv, 1, options.heads);
@@ -35,18 +36,19 @@ kernels::AttentionArgs CommonArgs(Context& context, const Tensor& qkv, const Ten
 
 }  // namespace
 
-Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offsets, const Tensor& row_index,
-                       const AttentionOptions& options) {
+Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offsets,
+                       const Tensor& row_index, const AttentionOptions& options) {
   const int64_t tokens = qkv.shape()[0], width = qkv.shape()[1] / 3, dim = width / options.heads;
   TANDEM_CHECK_EQ(qkv.shape()[1], 3 * options.heads * dim);
   const Shape heads_shape{tokens, options.heads, dim};
   Tensor output = context.Empty(Shape{tokens, width}, qkv.dtype());
   Tensor log_sum_exp = context.Empty(Shape{tokens, options.heads}, StatisticsType(qkv.dtype()));
-  kernels::AttentionForwardArgs forward{CommonArgs(context, qkv.value(), offsets, row_index, options),
-                                        output.Reshape(heads_shape).view(), log_sum_exp.view()};
+  kernels::AttentionForwardArgs forward{
+      CommonArgs(context, qkv.value(), offsets, row_index, options),
+      output.Reshape(heads_shape).view(), log_sum_exp.view()};
   kernels::AttentionForward(forward, context.stream());
-  auto backward = [saved = qkv.value(), node = qkv.node(), offsets, row_index, options, output, log_sum_exp, heads_shape](
-                      Context& c, const Tensor& gradient) {
+  auto backward = [saved = qkv.value(), node = qkv.node(), offsets, row_index, options, output,
+                   log_sum_exp, heads_shape](Context& c, const Tensor& gradient) {
     const Tensor doutput = OfType(c, gradient, saved.dtype()).Reshape(heads_shape);
     // Overwrites qkv if no other tensor shares it, so that fewer cache lines are touched.
     const bool in_place = saved.unique() && !c.stream().on_cuda();

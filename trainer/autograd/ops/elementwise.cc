@@ -24,35 +24,44 @@ Variable Add(Context& context, const Variable& a, const Variable& b) {
 Variable Scale(Context& context, const Variable& x, double factor) {
   Tensor y = context.Empty(x.shape(), x.dtype());
   kernels::Scale(y.view(), x.value().view(), factor, context.stream());
-  return Record(context, "scale", y, {.inputs = {x}, .backward_input = [factor](Context& c, const Tensor& gradient) {
-                  Tensor dx = c.Empty(gradient.shape(), gradient.dtype());
-                  kernels::Scale(dx.view(), gradient.view(), factor, c.stream());
-                  return std::vector<Tensor>{dx};
-                }});
+  return Record(context, "scale", y,
+                {.inputs = {x}, .backward_input = [factor](Context& c, const Tensor& gradient) {
+                   Tensor dx = c.Empty(gradient.shape(), gradient.dtype());
+                   kernels::Scale(dx.view(), gradient.view(), factor, c.stream());
+                   return std::vector<Tensor>{dx};
+                 }});
 }
 
-Variable AddWhereEqual(Context& context, const Variable& x, const Tensor& row_id, const Tensor& column_id, double value) {
+Variable AddWhereEqual(Context& context, const Variable& x, const Tensor& row_id,
+                       const Tensor& column_id, double value) {
   Tensor y = context.Empty(x.shape(), x.dtype());
-  kernels::AddWhereEqual(y.view(), x.value().view(), row_id.view(), column_id.view(), value, context.stream());
-  return Record(context, "add_where_equal", y, {.inputs = {x}, .backward_input = [](Context&, const Tensor& gradient) {
-                  return std::vector<Tensor>{gradient};
-                }});
+  kernels::AddWhereEqual(y.view(), x.value().view(), row_id.view(), column_id.view(), value,
+                         context.stream());
+  return Record(context, "add_where_equal", y,
+                {.inputs = {x}, .backward_input = [](Context&, const Tensor& gradient) {
+                   return std::vector<Tensor>{gradient};
+                 }});
 }
 
 Variable Reshape(Context& context, const Variable& x, Shape shape) {
-  return Record(context, "reshape", x.value().Reshape(shape),
-                {.inputs = {x}, .backward_input = [shape = x.shape()](Context&, const Tensor& gradient) {
-                   return std::vector<Tensor>{gradient.Reshape(shape)};
-                 }});
+  return Record(
+      context, "reshape", x.value().Reshape(shape),
+      {.inputs = {x}, .backward_input = [shape = x.shape()](Context&, const Tensor& gradient) {
+         return std::vector<Tensor>{gradient.Reshape(shape)};
+       }});
 }
 
-Variable RecordActivation(Context& context, const Variable& x, const Tensor& y, kernels::Activation activation) {
-  return Record(context, "activation", y,
-                {.inputs = {x}, .backward_input = [saved = x.value(), activation](Context& c, const Tensor& gradient) {
-                   Tensor dx = c.Empty(saved.shape(), saved.dtype());
-                   kernels::ActivationBackward(dx.view(), gradient.view(), saved.view(), activation, c.stream());
-                   return std::vector<Tensor>{dx};
-                 }});
+Variable RecordActivation(Context& context, const Variable& x, const Tensor& y,
+                          kernels::Activation activation) {
+  return Record(
+      context, "activation", y,
+      {.inputs = {x},
+       .backward_input = [saved = x.value(), activation](Context& c, const Tensor& gradient) {
+         Tensor dx = c.Empty(saved.shape(), saved.dtype());
+         kernels::ActivationBackward(dx.view(), gradient.view(), saved.view(), activation,
+                                     c.stream());
+         return std::vector<Tensor>{dx};
+       }});
 }
 
 Variable Activate(Context& context, const Variable& x, kernels::Activation activation) {
@@ -67,38 +76,50 @@ Variable SwiGlu(Context& context, const Variable& x) {
   shape[-1] /= 2;
   Tensor y = context.Empty(shape, x.dtype());
   kernels::SwiGluForward(y.view(), x.value().view(), context.stream());
-  return Record(context, "swiglu", y,
-                {.inputs = {x}, .backward_input = [saved = x.value(), node = x.node()](Context& c, const Tensor& gradient) {
-                   const Tensor dx = node->GradientMemory(c, saved.shape(), saved.dtype());
-                   kernels::SwiGluBackward(dx.view(), OfType(c, gradient, saved.dtype()).view(), saved.view(), c.stream());
-                   return std::vector<Tensor>{dx};
-                 }});
+  return Record(
+      context, "swiglu", y,
+      {.inputs = {x},
+       .backward_input = [saved = x.value(), node = x.node()](Context& c, const Tensor& gradient) {
+         const Tensor dx = node->GradientMemory(c, saved.shape(), saved.dtype());
+         kernels::SwiGluBackward(dx.view(), OfType(c, gradient, saved.dtype()).view(), saved.view(),
+                                 c.stream());
+         return std::vector<Tensor>{dx};
+       }});
 }
 
 Variable Softmax(Context& context, const Variable& x) {
   Tensor y = context.Empty(x.shape(), x.dtype());
   kernels::SoftmaxForward(y.view(), x.value().view(), context.stream());
-  return Record(context, "softmax", y, {.inputs = {x}, .backward_input = [y](Context& c, const Tensor& gradient) {
-                  Tensor dx = c.Empty(y.shape(), y.dtype());
-                  kernels::SoftmaxBackward(dx.view(), gradient.view(), y.view(), c.stream());
-                  return std::vector<Tensor>{dx};
-                }});
+  return Record(context, "softmax", y,
+                {.inputs = {x}, .backward_input = [y](Context& c, const Tensor& gradient) {
+                   Tensor dx = c.Empty(y.shape(), y.dtype());
+                   kernels::SoftmaxBackward(dx.view(), gradient.view(), y.view(), c.stream());
+                   return std::vector<Tensor>{dx};
+                 }});
 }
 
-Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability, uint64_t operation) {
+Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability,
+                 uint64_t operation) {
   if (!context.training() || probability == 0) return x;
   const Shape flat{x.shape().num_rows(), x.shape()[-1]};
   const Tensor y = context.Empty(x.shape(), x.dtype());
   const Tensor mask = context.Empty(Shape{flat[0], kernels::DropoutMaskWords(flat[1])}, DType::U64);
-  kernels::Dropout({.x = x.value().Reshape(flat).view(), .output = y.Reshape(flat).view(), .row_index = row_index.view(),
-                    .probability = probability, .key = {context.seed(), operation}, .step = context.step(),
+  kernels::Dropout({.x = x.value().Reshape(flat).view(),
+                    .output = y.Reshape(flat).view(),
+                    .row_index = row_index.view(),
+                    .probability = probability,
+                    .key = {context.seed(), operation},
+                    .step = context.step(),
                     .mask = mask.view()},
                    context.stream());
   return Record(context, "dropout", y,
-                {.inputs = {x}, .backward_input = [mask, probability, flat](Context& c, const Tensor& gradient) {
+                {.inputs = {x},
+                 .backward_input = [mask, probability, flat](Context& c, const Tensor& gradient) {
                    const Tensor dx = c.Empty(gradient.shape(), gradient.dtype());
-                   kernels::DropoutBackward({.grad_output = gradient.Reshape(flat).view(), .grad_input = dx.Reshape(flat).view(),
-                                             .mask = mask.view(), .probability = probability},
+                   kernels::DropoutBackward({.grad_output = gradient.Reshape(flat).view(),
+                                             .grad_input = dx.Reshape(flat).view(),
+                                             .mask = mask.view(),
+                                             .probability = probability},
                                             c.stream());
                    return std::vector<Tensor>{dx};
                  }});
@@ -108,25 +129,27 @@ Variable RowDot(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
   Tensor y = context.Empty(Shape{a.shape().num_rows()}, StatisticsType(a.dtype()));
   kernels::RowDot(y.view(), a.value().view(), b.value().view(), context.stream());
-  return Record(context, "row_dot", y, {.inputs = {a, b}, .backward_input = [a, b](Context& c, const Tensor& gradient) {
-                  std::vector<Tensor> gradients(2);
-                  const Variable* factors[2] = {&a, &b};
-                  for (int i = 0; i < 2; ++i) {
-                    if (!factors[i]->requires_gradient()) continue;
-                    gradients[i] = c.Empty(factors[i]->shape(), factors[i]->dtype());
-                    kernels::ScaleRows(gradients[i].view(), factors[1 - i]->value().view(), gradient.view(), false,
-                                       c.stream());
-                  }
-                  return gradients;
-                }});
+  return Record(context, "row_dot", y,
+                {.inputs = {a, b}, .backward_input = [a, b](Context& c, const Tensor& gradient) {
+                   std::vector<Tensor> gradients(2);
+                   const Variable* factors[2] = {&a, &b};
+                   for (int i = 0; i < 2; ++i) {
+                     if (!factors[i]->requires_gradient()) continue;
+                     gradients[i] = c.Empty(factors[i]->shape(), factors[i]->dtype());
+                     kernels::ScaleRows(gradients[i].view(), factors[1 - i]->value().view(),
+                                        gradient.view(), false, c.stream());
+                   }
+                   return gradients;
+                 }});
 }
 
 namespace {
 
 // Columns [begin, begin + width) of a dense matrix.
 ArrayView ColumnsOf(const Tensor& matrix, int64_t begin, int64_t width) {
-  return ArrayView(static_cast<char*>(matrix.raw()) + static_cast<size_t>(begin) * SizeOf(matrix.dtype()), matrix.dtype(),
-                   Shape{matrix.dim(0), width}, Shape{matrix.dim(1), 1});
+  return ArrayView(
+      static_cast<char*>(matrix.raw()) + static_cast<size_t>(begin) * SizeOf(matrix.dtype()),
+      matrix.dtype(), Shape{matrix.dim(0), width}, Shape{matrix.dim(1), 1});
 }
 
 }  // namespace
@@ -141,7 +164,8 @@ Variable ConcatColumns(Context& context, const Variable& a, const Variable& b) {
                 {.inputs = {a, b},
                  .backward_input = [a_shape = a.shape(), b_shape = b.shape(), a_width, b_width](
                                        Context& c, const Tensor& gradient) {
-                   Tensor da = c.Empty(a_shape, gradient.dtype()), db = c.Empty(b_shape, gradient.dtype());
+                   Tensor da = c.Empty(a_shape, gradient.dtype()),
+                          db = c.Empty(b_shape, gradient.dtype());
                    kernels::CopyRows(da.view(), ColumnsOf(gradient, 0, a_width), c.stream());
                    kernels::CopyRows(db.view(), ColumnsOf(gradient, a_width, b_width), c.stream());
                    return std::vector<Tensor>{da, db};

@@ -16,7 +16,10 @@ struct Matrix {
 
 // c = a b
 void Multiply(Context& context, const Matrix& a, const Matrix& b, const Tensor& c) {
-  kernels::Gemm({.a = a.tensor.view(), .b = b.tensor.view(), .c = c.view(), .transpose_a = a.transpose,
+  kernels::Gemm({.a = a.tensor.view(),
+                 .b = b.tensor.view(),
+                 .c = c.view(),
+                 .transpose_a = a.transpose,
                  .transpose_b = b.transpose},
                 context.stream());
 }
@@ -56,18 +59,21 @@ struct LinearProduct {
   }
   Shape flat_result() const { return {rows.dim(0), weight.dim(1)}; }
   kernels::GemmArgs args() const {
-    return {.a = rows.view(), .b = weight.view(), .c = result.Reshape(flat_result()).view(),
+    return {.a = rows.view(),
+            .b = weight.view(),
+            .c = result.Reshape(flat_result()).view(),
             .bias = bias.defined() ? bias.view() : ArrayView()};
   }
 };
 
 // REQUIRES: the product has been, or will be, submitted.
-Variable RecordLinear(Context& context, const Variable& x, const Variable& weight, const Variable& bias,
-                      const LinearProduct& product) {
+Variable RecordLinear(Context& context, const Variable& x, const Variable& weight,
+                      const Variable& bias, const LinearProduct& product) {
   const GradientOperand operand(product.flat_result());
   FunctionParts parts;
   parts.inputs = {x};
-  parts.backward_input = [operand, w = product.weight, flat = product.rows.shape(), node = x.node(), shape = x.shape(),
+  parts.backward_input = [operand, w = product.weight, flat = product.rows.shape(), node = x.node(),
+                          shape = x.shape(),
                           dtype = x.dtype()](Context& c, const Tensor& gradient) {
     const Tensor dx = node->GradientMemory(c, shape, dtype);
     Multiply(c, {operand.Of(c, gradient)}, {w, true}, dx.Reshape(flat));
@@ -75,7 +81,8 @@ Variable RecordLinear(Context& context, const Variable& x, const Variable& weigh
   };
   parts.weights = {weight};
   if (bias.defined()) parts.weights.push_back(bias);
-  parts.backward_weight = [operand, rows = product.rows, shape = weight.shape(), dtype = weight.dtype(), node = weight.node(),
+  parts.backward_weight = [operand, rows = product.rows, shape = weight.shape(),
+                           dtype = weight.dtype(), node = weight.node(),
                            bias_node = bias.node()](Context& c, const Tensor& gradient) {
     const Tensor dy = operand.Of(c, gradient);
     std::vector<Tensor> gradients(2);
@@ -100,12 +107,14 @@ Variable Linear(Context& context, const Variable& x, const Variable& weight, con
   return RecordLinear(context, x, weight, bias, product);
 }
 
-Variable LinearActivate(Context& context, const Variable& x, const Variable& weight, const Variable& bias,
-                        kernels::Activation activation) {
+Variable LinearActivate(Context& context, const Variable& x, const Variable& weight,
+                        const Variable& bias, kernels::Activation activation) {
   const LinearProduct product(context, x, weight, bias);
   const Tensor activated = context.Empty(product.result.shape(), product.result.dtype());
-  kernels::GemmActivate(product.args(), activated.Reshape(product.flat_result()).view(), activation, context.stream());
-  return RecordActivation(context, RecordLinear(context, x, weight, bias, product), activated, activation);
+  kernels::GemmActivate(product.args(), activated.Reshape(product.flat_result()).view(), activation,
+                        context.stream());
+  return RecordActivation(context, RecordLinear(context, x, weight, bias, product), activated,
+                          activation);
 }
 
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b) {
@@ -116,8 +125,9 @@ Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b
   Multiply(context, {left}, {right, true}, c);
   FunctionParts parts;
   parts.inputs = {a, b};
-  parts.backward_input = [a_node = a.node(), b_node = b.node(), a_shape = a.shape(), b_shape = b.shape(), a_dtype = a.dtype(),
-                          b_dtype = b.dtype(), left, right](Context& c, const Tensor& gradient) {
+  parts.backward_input = [a_node = a.node(), b_node = b.node(), a_shape = a.shape(),
+                          b_shape = b.shape(), a_dtype = a.dtype(), b_dtype = b.dtype(), left,
+                          right](Context& c, const Tensor& gradient) {
     const Tensor dc = Operand(c, gradient);
     std::vector<Tensor> gradients(2);
     if (a_node) {

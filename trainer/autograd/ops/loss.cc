@@ -12,8 +12,8 @@ namespace {
 
 // The forward pass has computed the gradients of the inputs (undefined: none) for a gradient of 1
 // of the sum. Backward scales them by any other gradient.
-Variable RecordSum(Context& context, const char* name, std::vector<Variable> inputs, const std::vector<Tensor>& losses,
-                   std::vector<Tensor> gradients) {
+Variable RecordSum(Context& context, const char* name, std::vector<Variable> inputs,
+                   const std::vector<Tensor>& losses, std::vector<Tensor> gradients) {
   Tensor sum;
   for (const Tensor& loss : losses) {
     const Tensor part = context.Empty(Shape{}, loss.dtype());
@@ -24,24 +24,34 @@ Variable RecordSum(Context& context, const char* name, std::vector<Variable> inp
   const auto backward = [gradients = std::move(gradients)](Context& c, const Tensor& gradient) {
     const double factor = gradient.ToHost(c.stream()).At(0);
     for (const Tensor& grad : gradients) {
-      if (factor != 1.0 && grad.defined()) kernels::Scale(grad.view(), grad.view(), factor, c.stream());
+      if (factor != 1.0 && grad.defined())
+        kernels::Scale(grad.view(), grad.view(), factor, c.stream());
     }
     return gradients;
   };
-  return Record(context, name, sum, {.inputs = std::move(inputs), .backward_input = backward, .reads_gradient_on_host = true});
+  return Record(
+      context, name, sum,
+      {.inputs = std::move(inputs), .backward_input = backward, .reads_gradient_on_host = true});
 }
 
 ArrayView ViewOf(const Tensor& tensor) { return tensor.defined() ? tensor.view() : ArrayView(); }
 
 // Returns the rows' losses, and computes the defined gradients of hidden, weight and bias.
-Tensor LinearLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table, const Variable& bias,
-                    const Tensor& target, const std::vector<Tensor>& gradients) {
+Tensor LinearLosses(Context& context, const Variable& hidden, const Variable& weight,
+                    bool weight_is_table, const Variable& bias, const Tensor& target,
+                    const std::vector<Tensor>& gradients) {
   const Tensor rows = Operand(context, hidden);
-  const Tensor loss = context.Empty(target.shape(), rows.dtype() == DType::BF16 ? DType::F32 : rows.dtype());
-  kernels::LinearCrossEntropy({.hidden = rows.view(), .weight = Operand(context, weight).view(),
-                               .weight_is_table = weight_is_table, .bias = ViewOf(bias.value()), .target = target.view(),
-                               .loss = loss.view(), .grad_hidden = ViewOf(gradients[0]),
-                               .grad_weight = ViewOf(gradients[1]), .grad_bias = ViewOf(gradients[2])},
+  const Tensor loss =
+      context.Empty(target.shape(), rows.dtype() == DType::BF16 ? DType::F32 : rows.dtype());
+  kernels::LinearCrossEntropy({.hidden = rows.view(),
+                               .weight = Operand(context, weight).view(),
+                               .weight_is_table = weight_is_table,
+                               .bias = ViewOf(bias.value()),
+                               .target = target.view(),
+                               .loss = loss.view(),
+                               .grad_hidden = ViewOf(gradients[0]),
+                               .grad_weight = ViewOf(gradients[1]),
+                               .grad_bias = ViewOf(gradients[2])},
                               context.stream());
   return loss;
 }
@@ -50,8 +60,11 @@ struct BinaryLosses {
   Tensor loss, gradient;  // [R]
 };
 BinaryLosses BinaryLossesOf(Context& context, const Variable& logits, const Tensor& label) {
-  const BinaryLosses binary{context.Empty(logits.shape(), logits.dtype()), context.Empty(logits.shape(), logits.dtype())};
-  kernels::BinaryCrossEntropy({.logits = logits.value().view(), .label = label.view(), .loss = binary.loss.view(),
+  const BinaryLosses binary{context.Empty(logits.shape(), logits.dtype()),
+                            context.Empty(logits.shape(), logits.dtype())};
+  kernels::BinaryCrossEntropy({.logits = logits.value().view(),
+                               .label = label.view(),
+                               .loss = binary.loss.view(),
                                .grad = binary.gradient.view()},
                               context.stream());
   return binary;
@@ -62,26 +75,32 @@ BinaryLosses BinaryLossesOf(Context& context, const Variable& logits, const Tens
 Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor& target) {
   Tensor loss = context.Empty(Shape{logits.shape()[0]}, logits.dtype());
   Tensor grad = context.Empty(logits.shape(), logits.dtype());
-  kernels::CrossEntropy({.logits = logits.value().view(), .target = target.view(), .loss = loss.view(),
+  kernels::CrossEntropy({.logits = logits.value().view(),
+                         .target = target.view(),
+                         .loss = loss.view(),
                          .grad = grad.view()},
                         context.stream());
   return RecordSum(context, "cross_entropy", {logits}, {loss}, {grad});
 }
 
-Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
-                               const Variable& bias, const Tensor& target) {
+Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight,
+                               bool weight_is_table, const Variable& bias, const Tensor& target) {
   std::vector<Tensor> gradients;
   for (const Variable* input : {&hidden, &weight, &bias}) {
     const bool wanted = context.training() && input->requires_gradient();
-    gradients.push_back(wanted ? input->node()->GradientMemory(context, input->shape(), input->dtype()) : Tensor());
+    gradients.push_back(
+        wanted ? input->node()->GradientMemory(context, input->shape(), input->dtype()) : Tensor());
   }
-  const Tensor loss = LinearLosses(context, hidden, weight, weight_is_table, bias, target, gradients);
-  return RecordSum(context, "linear_cross_entropy", {hidden, weight, bias}, {loss}, std::move(gradients));
+  const Tensor loss =
+      LinearLosses(context, hidden, weight, weight_is_table, bias, target, gradients);
+  return RecordSum(context, "linear_cross_entropy", {hidden, weight, bias}, {loss},
+                   std::move(gradients));
 }
 
-Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
-                                const Variable& bias, const Tensor& target) {
-  return LinearLosses(context, hidden, weight, weight_is_table, bias, target, std::vector<Tensor>(3));
+Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight,
+                                bool weight_is_table, const Variable& bias, const Tensor& target) {
+  return LinearLosses(context, hidden, weight, weight_is_table, bias, target,
+                      std::vector<Tensor>(3));
 }
 
 Variable BinaryCrossEntropySum(Context& context, const Variable& logits, const Tensor& label) {
@@ -89,7 +108,8 @@ Variable BinaryCrossEntropySum(Context& context, const Variable& logits, const T
   return RecordSum(context, "binary_cross_entropy", {logits}, {binary.loss}, {binary.gradient});
 }
 
-Variable BinaryCrossEntropySum(Context& context, const Variable& positive, const Variable& negative) {
+Variable BinaryCrossEntropySum(Context& context, const Variable& positive,
+                               const Variable& negative) {
   std::vector<Tensor> losses, gradients;
   for (const Variable* logits : {&positive, &negative}) {
     const Tensor label = context.Empty(logits->shape(), logits->dtype());
@@ -98,7 +118,8 @@ Variable BinaryCrossEntropySum(Context& context, const Variable& positive, const
     losses.push_back(binary.loss);
     gradients.push_back(binary.gradient);
   }
-  return RecordSum(context, "binary_cross_entropy", {positive, negative}, losses, std::move(gradients));
+  return RecordSum(context, "binary_cross_entropy", {positive, negative}, losses,
+                   std::move(gradients));
 }
 
 }  // namespace tandem::ops

@@ -25,7 +25,8 @@ inline Tensor Operand(Context& context, const Tensor& x) {
 // Like Operand above. The bf16 copy of a parameter is its shadow.
 inline Tensor Operand(Context& context, const Variable& x) {
   const auto* leaf = dynamic_cast<const LeafNode*>(x.node().get());
-  if (context.compute() == DType::BF16 && leaf != nullptr && leaf->shadow().defined()) return leaf->shadow();
+  if (context.compute() == DType::BF16 && leaf != nullptr && leaf->shadow().defined())
+    return leaf->shadow();
   return Operand(context, x.value());
 }
 
@@ -33,7 +34,8 @@ inline Tensor Operand(Context& context, const Variable& x) {
 // itself.
 inline const Tensor& BiasFor(DType result, const Variable& bias) {
   const auto* leaf = dynamic_cast<const LeafNode*>(bias.node().get());
-  return leaf != nullptr && leaf->shadow().defined() && result == DType::BF16 ? leaf->shadow() : bias.value();
+  return leaf != nullptr && leaf->shadow().defined() && result == DType::BF16 ? leaf->shadow()
+                                                                              : bias.value();
 }
 
 }  // namespace tandem::ops

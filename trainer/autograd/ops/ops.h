@@ -20,15 +20,16 @@ namespace tandem::ops {
 // weight.
 Variable Linear(Context& context, const Variable& x, const Variable& weight, const Variable& bias);
 // Activate(Linear(...)). On a CUDA device this is one pass if the product can apply the activation.
-Variable LinearActivate(Context& context, const Variable& x, const Variable& weight, const Variable& bias,
-                        kernels::Activation activation);
+Variable LinearActivate(Context& context, const Variable& x, const Variable& weight,
+                        const Variable& bias, kernels::Activation activation);
 // a [M, K] b [N, K] -> a b^T [M, N]: scores of rows against rows. F32 in a BF16 run.
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b);
 // The sum of F32 and BF16 is F32: an activation joins the residual stream.
 Variable Add(Context& context, const Variable& a, const Variable& b);
 Variable Scale(Context& context, const Variable& x, double factor);
 // x [R, C] plus `value` where row_id[r] == column_id[c]; i64 [R] and [C].
-Variable AddWhereEqual(Context& context, const Variable& x, const Tensor& row_id, const Tensor& column_id, double value);
+Variable AddWhereEqual(Context& context, const Variable& x, const Tensor& row_id,
+                       const Tensor& column_id, double value);
 // Gives the elements another shape, without a copy.
 Variable Reshape(Context& context, const Variable& x, Shape shape);
 Variable Activate(Context& context, const Variable& x, kernels::Activation activation);
@@ -46,7 +47,8 @@ Variable ConcatColumns(Context& context, const Variable& a, const Variable& b);
 
 // x [R, F]; row_index i64 [R] holds global row numbers (kernels/elementwise.h). Returns x when not
 // training.
-Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability, uint64_t operation);
+Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability,
+                 uint64_t operation);
 
 // x + Drop(y), not summed yet: the norm that follows sums on the way. y undefined: x alone. Drop is
 // Dropout.
@@ -64,12 +66,15 @@ struct Normed {
 
 // gamma and beta [D]; undefined: 1 and 0. In a BF16 run f32 rows give a bf16 output. y has the
 // output's type.
-Normed LayerNorm(Context& context, const Residual& rows, const Variable& gamma, const Variable& beta, double epsilon);
+Normed LayerNorm(Context& context, const Residual& rows, const Variable& gamma,
+                 const Variable& beta, double epsilon);
 Normed RmsNorm(Context& context, const Residual& rows, const Variable& gamma, double epsilon);
-inline Variable LayerNorm(Context& context, const Variable& x, const Variable& gamma, const Variable& beta, double epsilon) {
+inline Variable LayerNorm(Context& context, const Variable& x, const Variable& gamma,
+                          const Variable& beta, double epsilon) {
   return LayerNorm(context, Residual{x}, gamma, beta, epsilon).output;
 }
-inline Variable RmsNorm(Context& context, const Variable& x, const Variable& gamma, double epsilon) {
+inline Variable RmsNorm(Context& context, const Variable& x, const Variable& gamma,
+                        double epsilon) {
   return RmsNorm(context, Residual{x}, gamma, epsilon).output;
 }
 
@@ -83,24 +88,25 @@ struct AttentionOptions {
   float dropout = 0;
   uint64_t operation = 0;  // names the dropout's random stream
 };
-Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offsets, const Tensor& row_index,
-                       const AttentionOptions& options);
+Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offsets,
+                       const Tensor& row_index, const AttentionOptions& options);
 
 // logits [R, V], target i64 [R] -> the sum of the rows' cross entropies, a scalar.
 Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor& target);
 // CrossEntropySum of the logits hidden [T, D] W + bias [V] (undefined: none), without ever holding
 // all logits. W is `weight` [D, V], or `weight` [V, D] transposed if weight_is_table. The forward
 // pass computes the gradients together with the loss.
-Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
-                               const Variable& bias, const Tensor& target);
+Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight,
+                               bool weight_is_table, const Variable& bias, const Tensor& target);
 // The cross entropy of every row, [T], for evaluation. Computes no gradients.
-Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
-                                const Variable& bias, const Tensor& target);
+Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight,
+                                bool weight_is_table, const Variable& bias, const Tensor& target);
 // Logits [R] and labels [R] in [0, 1], of the same type -> the sum of the binary cross entropies, a
 // scalar.
 Variable BinaryCrossEntropySum(Context& context, const Variable& logits, const Tensor& label);
 // Logits [R] and [R'] -> a scalar: the sum of the binary cross entropies of `positive` against 1
 // and of `negative` against 0.
-Variable BinaryCrossEntropySum(Context& context, const Variable& positive, const Variable& negative);
+Variable BinaryCrossEntropySum(Context& context, const Variable& positive,
+                               const Variable& negative);
 
 }  // namespace tandem::ops

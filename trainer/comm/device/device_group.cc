@@ -19,13 +19,16 @@ constexpr absl::Duration kMargin = absl::Seconds(1);
 // failure.
 absl::Status Agree(ProcessGroup& host, const absl::Status& mine, absl::Time deadline) {
   uint8_t all_ok = mine.ok() ? 1 : 0;
-  const CollectiveArgs args{.op = ReduceOp::MIN, .tag = 0x6e63636c, .timeout = deadline - absl::Now()};
-  RETURN_IF_ERROR(host.Await(host.AllReduce(DenseView(&all_ok, Shape{1}), args), deadline + kMargin));
+  const CollectiveArgs args{
+      .op = ReduceOp::MIN, .tag = 0x6e63636c, .timeout = deadline - absl::Now()};
+  RETURN_IF_ERROR(
+      host.Await(host.AllReduce(DenseView(&all_ok, Shape{1}), args), deadline + kMargin));
   if (all_ok != 0 || !mine.ok()) return mine;
   return absl::AbortedError("another rank cannot");
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> TryNccl(const DeviceGroupOptions& options, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> TryNccl(const DeviceGroupOptions& options,
+                                                      absl::Time deadline) {
   absl::Status usable = FindNccl().status();
   if (usable.ok() && options.shares_device && options.transport == Transport::ANY) {
     usable = absl::FailedPreconditionError("several ranks share a card");
@@ -44,15 +47,19 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> TryNccl(const DeviceGroupOptions& 
   return group;
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> OverHost(const DeviceGroupOptions& options, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> OverHost(const DeviceGroupOptions& options,
+                                                       absl::Time deadline) {
   ProcessGroup& host = *options.host;
-  ASSIGN_OR_RETURN(auto own, host.Split(0, host.rank(), absl::StrCat(options.name, " on the host"), deadline));
-  return std::unique_ptr<ProcessGroup>(new StagedGroup(std::move(own), options.name, options.device, options.timeout));
+  ASSIGN_OR_RETURN(
+      auto own, host.Split(0, host.rank(), absl::StrCat(options.name, " on the host"), deadline));
+  return std::unique_ptr<ProcessGroup>(
+      new StagedGroup(std::move(own), options.name, options.device, options.timeout));
 }
 
 }  // namespace
 
-absl::StatusOr<DeviceGroup> MakeDeviceGroup(const DeviceGroupOptions& options, absl::Time deadline) {
+absl::StatusOr<DeviceGroup> MakeDeviceGroup(const DeviceGroupOptions& options,
+                                            absl::Time deadline) {
   TANDEM_CHECK(options.device.is_cuda() && options.host->size() > 1);
   DeviceGroup made;
   std::string why = "as the job asks";

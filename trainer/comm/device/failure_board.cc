@@ -28,7 +28,9 @@ bool Take(T& value, const char*& at, const char* end) {
   return true;
 }
 
-void AddRank(int rank, std::string& ranks) { absl::StrAppend(&ranks, ranks.empty() ? "rank " : ", rank ", rank); }
+void AddRank(int rank, std::string& ranks) {
+  absl::StrAppend(&ranks, ranks.empty() ? "rank " : ", rank ", rank);
+}
 
 }  // namespace
 
@@ -49,14 +51,16 @@ absl::Status FailureBoard::Watch() {
     absl::MutexLock lock(&mutex_);
     position = ToText(position_);
   }
-  for (int64_t inquiry = seen_ + 1; inquiry <= *news; ++inquiry) store_->Set(PositionKey(inquiry, rank_), position).IgnoreError();
+  for (int64_t inquiry = seen_ + 1; inquiry <= *news; ++inquiry)
+    store_->Set(PositionKey(inquiry, rank_), position).IgnoreError();
   seen_ = *news;
   const auto reason = store_->Get(Key("reason"), absl::Now() + kGlance);
   if (!reason.ok()) return absl::OkStatus();
   const char *at = reason->data(), *const end = at + reason->size();
   int32_t code = 0, rank = 0;
   if (!Take(code, at, end) || !Take(rank, at, end) || rank == rank_) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(code), absl::StrCat("aborted by rank ", rank, ": ", std::string(at, end)));
+  return absl::Status(static_cast<absl::StatusCode>(code),
+                      absl::StrCat("aborted by rank ", rank, ": ", std::string(at, end)));
 }
 
 void FailureBoard::GiveUp(const absl::Status& reason) {
@@ -77,12 +81,14 @@ FailureBoard::Missing FailureBoard::Inquire(const Collective& mine, absl::Time d
   for (int r = 0; r < size_; ++r) {
     if (r == rank_ || (IsPointToPoint(what.kind) && r != what.root)) continue;
     const std::optional<Position> its = Answer(inquiry, r, deadline);
-    const bool here = its && its->begun && !IsPointToPoint(its->description.kind) && !IsPointToPoint(what.kind) &&
-                      its->description.sequence >= what.sequence;
+    const bool here = its && its->begun && !IsPointToPoint(its->description.kind) &&
+                      !IsPointToPoint(what.kind) && its->description.sequence >= what.sequence;
     if (!here) AddRank(r, missing.ranks);
     if (!here || its->description.sequence != what.sequence) continue;
     missing.mismatch.Update(CheckSame(rank_, what, r, its->description));
-    if (what.kind != CollectiveKind::ALL_TO_ALL_V || its->recv_counts.size() != static_cast<size_t>(size_)) continue;
+    if (what.kind != CollectiveKind::ALL_TO_ALL_V ||
+        its->recv_counts.size() != static_cast<size_t>(size_))
+      continue;
     missing.mismatch.Update(CheckPairCount(r, its->send_counts[rank_], rank_, mine.recv_counts[r]));
     missing.mismatch.Update(CheckPairCount(rank_, mine.send_counts[r], r, its->recv_counts[rank_]));
   }
@@ -100,12 +106,16 @@ std::string FailureBoard::InquireWhoIsGone(absl::Time deadline) {
 
 int64_t FailureBoard::Ask() { return store_->Add(Key("news"), 1).value_or(0); }
 
-std::optional<FailureBoard::Position> FailureBoard::Answer(int64_t inquiry, int rank, absl::Time deadline) {
-  const auto text = store_->Get(PositionKey(inquiry, rank), std::max(deadline, absl::Now() + kGlance));
+std::optional<FailureBoard::Position> FailureBoard::Answer(int64_t inquiry, int rank,
+                                                           absl::Time deadline) {
+  const auto text =
+      store_->Get(PositionKey(inquiry, rank), std::max(deadline, absl::Now() + kGlance));
   return text.ok() ? FromText(*text) : std::nullopt;
 }
 
-std::string FailureBoard::Key(const char* what) const { return absl::StrCat(name_, "/failure/", what); }
+std::string FailureBoard::Key(const char* what) const {
+  return absl::StrCat(name_, "/failure/", what);
+}
 
 std::string FailureBoard::PositionKey(int64_t inquiry, int rank) const {
   return absl::StrCat(name_, "/failure/position", rank, "/", inquiry);
@@ -128,7 +138,8 @@ std::optional<FailureBoard::Position> FailureBoard::FromText(const std::string& 
   std::vector<int64_t>& sent = position.send_counts;
   for (int64_t count = 0; Take(count, at, end);) sent.push_back(count);
   // Has one count per rank, like send_counts.
-  position.recv_counts.assign(sent.begin() + static_cast<std::ptrdiff_t>(sent.size() / 2), sent.end());
+  position.recv_counts.assign(sent.begin() + static_cast<std::ptrdiff_t>(sent.size() / 2),
+                              sent.end());
   sent.resize(sent.size() / 2);
   return position;
 }

@@ -35,7 +35,7 @@ class FailureBoard {
   void GiveUp(const absl::Status& reason);
 
   struct Missing {
-    std::string ranks;      // "rank 1, rank 3": gone, or behind this rank; may be empty
+    std::string ranks;  // "rank 1, rank 3": gone, or behind this rank; may be empty
     // Internal with both descriptions if a peer runs another operation at this position.
     absl::Status mismatch;
   };

@@ -10,8 +10,8 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "kernels/base/check.h"
-#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "trainer/comm/device_queue.h"
 
 namespace tandem::comm {
@@ -30,27 +30,35 @@ ncclConfig_t NonBlocking() {
   return config;
 }
 
-std::string KeyOf(const NcclGroupOptions& options, const char* what) { return absl::StrCat(options.name, "/nccl/", what); }
+std::string KeyOf(const NcclGroupOptions& options, const char* what) {
+  return absl::StrCat(options.name, "/nccl/", what);
+}
 
 // Rank 0 makes the id and publishes it in the store.
-absl::StatusOr<ncclUniqueId> AgreeOnId(const NcclLibrary& nccl, const NcclGroupOptions& options, absl::Time deadline) {
+absl::StatusOr<ncclUniqueId> AgreeOnId(const NcclLibrary& nccl, const NcclGroupOptions& options,
+                                       absl::Time deadline) {
   ncclUniqueId id;
   if (options.rank == 0) {
     const absl::Status made = nccl.StatusOf("ncclGetUniqueId", nccl.get_unique_id(&id), nullptr);
     if (!made.ok()) {
-      options.store->Set(KeyOf(options, "id"), absl::StrCat(kError, std::string(made.message()))).IgnoreError();
+      options.store->Set(KeyOf(options, "id"), absl::StrCat(kError, std::string(made.message())))
+          .IgnoreError();
       return made;
     }
-    RETURN_IF_ERROR(options.store->Set(KeyOf(options, "id"), std::string(id.internal, sizeof(id.internal))));
+    RETURN_IF_ERROR(
+        options.store->Set(KeyOf(options, "id"), std::string(id.internal, sizeof(id.internal))));
     return id;
   }
   const auto shown = options.store->Get(KeyOf(options, "id"), deadline);
   if (absl::IsDeadlineExceeded(shown.status())) {
-    return absl::DeadlineExceededError(absl::StrCat("rank 0 of ", options.size, " did not open group '", options.name, "'"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("rank 0 of ", options.size, " did not open group '", options.name, "'"));
   }
   RETURN_IF_ERROR(shown.status());
-  if (absl::StartsWith(*shown, kError)) return absl::UnavailableError(absl::StrCat("rank 0: ", shown->substr(sizeof(kError) - 1)));
-  if (shown->size() != sizeof(id.internal)) return absl::InternalError("an id of NCCL of another size: are all binaries alike?");
+  if (absl::StartsWith(*shown, kError))
+    return absl::UnavailableError(absl::StrCat("rank 0: ", shown->substr(sizeof(kError) - 1)));
+  if (shown->size() != sizeof(id.internal))
+    return absl::InternalError("an id of NCCL of another size: are all binaries alike?");
   std::memcpy(id.internal, shown->data(), sizeof(id.internal));
   return id;
 }
@@ -58,12 +66,15 @@ absl::StatusOr<ncclUniqueId> AgreeOnId(const NcclLibrary& nccl, const NcclGroupO
 absl::Status NotJoined(const NcclGroupOptions& options) {
   std::string missing;
   for (int r = 0; r < options.size; ++r) {
-    if (options.store->Get(KeyOf(options, absl::StrCat("came", r).c_str()), absl::Now() + kGlance).ok()) continue;
+    if (options.store->Get(KeyOf(options, absl::StrCat("came", r).c_str()), absl::Now() + kGlance)
+            .ok())
+      continue;
     absl::StrAppend(&missing, missing.empty() ? "rank " : ", rank ", r);
   }
   if (missing.empty()) missing = "all ranks came, but NCCL's part";
-  return absl::DeadlineExceededError(absl::StrCat(missing, " of ", options.size, " did not join group '", options.name,
-                                                  "' (NCCL_DEBUG=INFO in the environment makes NCCL tell more)"));
+  return absl::DeadlineExceededError(
+      absl::StrCat(missing, " of ", options.size, " did not join group '", options.name,
+                   "' (NCCL_DEBUG=INFO in the environment makes NCCL tell more)"));
 }
 
 absl::Status Ended() { return absl::CancelledError("the communicator was ended"); }
@@ -82,10 +93,12 @@ bool End(ncclResult_t (*end)(ncclComm_t), ncclComm_t comm, Device device) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Connect(const NcclGroupOptions& options, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Connect(
+    const NcclGroupOptions& options, absl::Time deadline) {
   ASSIGN_OR_RETURN(const NcclLibrary* const nccl, NcclLibrary::Get());
   ASSIGN_OR_RETURN(const ncclUniqueId id, AgreeOnId(*nccl, options, deadline));
-  RETURN_IF_ERROR(options.store->Set(KeyOf(options, absl::StrCat("came", options.rank).c_str()), "1"));
+  RETURN_IF_ERROR(
+      options.store->Set(KeyOf(options, absl::StrCat("came", options.rank).c_str()), "1"));
   RETURN_IF_ERROR(cuda::UseDevice(options.device.index));
   ncclConfig_t config = NonBlocking();
   ncclComm_t comm = nullptr;
@@ -105,7 +118,8 @@ absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Connect(cons
   return made;
 }
 
-absl::Status NcclCommunicator::Submit(bool grouped, absl::FunctionRef<ncclResult_t(const NcclLibrary&, ncclComm_t)> calls) {
+absl::Status NcclCommunicator::Submit(
+    bool grouped, absl::FunctionRef<ncclResult_t(const NcclLibrary&, ncclComm_t)> calls) {
   absl::MutexLock lock(&mutex_);
   if (comm_ == nullptr) return Ended();
   RETURN_IF_ERROR(cuda::UseDevice(device_.index));
@@ -120,17 +134,21 @@ absl::StatusOr<ncclResult_t> NcclCommunicator::State() {
   absl::MutexLock lock(&mutex_);
   if (comm_ == nullptr) return Ended();
   ncclResult_t state = ncclSuccess;
-  RETURN_IF_ERROR(nccl_->StatusOf("ncclCommGetAsyncError", nccl_->get_async_error(comm_, &state), comm_));
+  RETURN_IF_ERROR(
+      nccl_->StatusOf("ncclCommGetAsyncError", nccl_->get_async_error(comm_, &state), comm_));
   RETURN_IF_ERROR(nccl_->StatusOf("NCCL", state, comm_));
   return state;
 }
 
-absl::Status NcclCommunicator::AwaitReady(absl::Time deadline, absl::FunctionRef<absl::Status()> failed) {
-  for (absl::Duration pause = absl::Microseconds(2);; pause = std::min(2 * pause, absl::Milliseconds(1))) {
+absl::Status NcclCommunicator::AwaitReady(absl::Time deadline,
+                                          absl::FunctionRef<absl::Status()> failed) {
+  for (absl::Duration pause = absl::Microseconds(2);;
+       pause = std::min(2 * pause, absl::Milliseconds(1))) {
     ASSIGN_OR_RETURN(const ncclResult_t state, State());
     if (state == ncclSuccess) return absl::OkStatus();
     RETURN_IF_ERROR(failed());
-    if (absl::Now() > deadline) return absl::DeadlineExceededError("NCCL did not get ready in time");
+    if (absl::Now() > deadline)
+      return absl::DeadlineExceededError("NCCL did not get ready in time");
     absl::SleepFor(pause);
   }
 }
@@ -141,8 +159,8 @@ absl::Status NcclCommunicator::AsyncError() {
   return absl::IsCancelled(status) ? absl::OkStatus() : status;
 }
 
-absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Split(int color, int key, absl::Time deadline,
-                                                                         absl::FunctionRef<absl::Status()> failed) {
+absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Split(
+    int color, int key, absl::Time deadline, absl::FunctionRef<absl::Status()> failed) {
   TANDEM_CHECK_GE(color, 0) << "NCCL's colors";
   ncclConfig_t config = NonBlocking();
   // NCCL stores the child when its work ends, even if this rank no longer waits. In that case the
@@ -152,7 +170,8 @@ absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Split(int co
     absl::MutexLock lock(&mutex_);
     if (comm_ == nullptr) return Ended();
     RETURN_IF_ERROR(cuda::UseDevice(device_.index));
-    return nccl_->StatusOf("ncclCommSplit", nccl_->split(comm_, color, key, child.get(), &config), comm_);
+    return nccl_->StatusOf("ncclCommSplit", nccl_->split(comm_, color, key, child.get(), &config),
+                           comm_);
   };
   absl::Status status = split();
   if (status.ok()) status = AwaitReady(deadline, failed);
@@ -172,7 +191,8 @@ absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Split(int co
 absl::StatusOr<int> NcclCommunicator::Rank() { return Ask("ncclCommUserRank", nccl_->user_rank); }
 absl::StatusOr<int> NcclCommunicator::Size() { return Ask("ncclCommCount", nccl_->count); }
 
-absl::StatusOr<int> NcclCommunicator::Ask(const char* name, ncclResult_t (*function)(ncclComm_t, int*)) {
+absl::StatusOr<int> NcclCommunicator::Ask(const char* name,
+                                          ncclResult_t (*function)(ncclComm_t, int*)) {
   absl::MutexLock lock(&mutex_);
   if (comm_ == nullptr) return Ended();
   int answer = 0;

@@ -22,13 +22,15 @@ namespace tandem::comm {
 class NcclCommunicator {
  public:
   // Collective over all ranks. DeadlineExceeded names the missing ranks.
-  static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Connect(const NcclGroupOptions& options, absl::Time deadline);
+  static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Connect(const NcclGroupOptions& options,
+                                                                   absl::Time deadline);
   ~NcclCommunicator() { Abort(); }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
   // Runs `calls`, which submit operations; as one NCCL group if `grouped`.
-  absl::Status Submit(bool grouped, absl::FunctionRef<ncclResult_t(const NcclLibrary&, ncclComm_t)> calls);
+  absl::Status Submit(bool grouped,
+                      absl::FunctionRef<ncclResult_t(const NcclLibrary&, ncclComm_t)> calls);
   // Waits until the submitted operations have started. Returns Ok, their error, DeadlineExceeded,
   // or the status of `failed` if that is not Ok.
   absl::Status AwaitReady(absl::Time deadline, absl::FunctionRef<absl::Status()> failed);
@@ -50,7 +52,8 @@ class NcclCommunicator {
   void Finish(absl::Time deadline);
 
  private:
-  NcclCommunicator(const NcclLibrary* nccl, ncclComm_t comm, Device device) : nccl_(nccl), device_(device), comm_(comm) {}
+  NcclCommunicator(const NcclLibrary* nccl, ncclComm_t comm, Device device)
+      : nccl_(nccl), device_(device), comm_(comm) {}
   absl::StatusOr<ncclResult_t> State();
   absl::StatusOr<int> Ask(const char* name, ncclResult_t (*function)(ncclComm_t, int*));
   ncclComm_t Take();  // null if the communicator is already gone

@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/check.h"
-#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/comm/device_queue.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "trainer/comm/device/failure_board.h"
 #include "trainer/comm/device/nccl_communicator.h"
+#include "trainer/comm/device_queue.h"
 #include "trainer/comm/ring_order.h"
 
 namespace tandem::comm {
@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kTreeElements = 1 << 18;
 
 constexpr absl::Duration kWatchPeriod = absl::Milliseconds(250);
-constexpr absl::Duration kInquiry = absl::Seconds(1);     // for the watches of peers to answer
+constexpr absl::Duration kInquiry = absl::Seconds(1);  // for the watches of peers to answer
 // For the last kernels of a group that ends well.
 constexpr absl::Duration kFarewell = absl::Seconds(10);
 // For kernels of an aborted communicator to leave the device; they poll often.
@@ -30,12 +30,18 @@ constexpr absl::Duration kAfterAbort = absl::Seconds(10);
 
 ncclDataType_t TypeOf(DType dtype) {
   switch (dtype) {
-    case DType::F32: return ncclFloat32;
-    case DType::F64: return ncclFloat64;
-    case DType::I64: return ncclInt64;
-    case DType::U64: return ncclUint64;
-    case DType::U8: return ncclUint8;
-    case DType::BF16: return ncclBfloat16;
+    case DType::F32:
+      return ncclFloat32;
+    case DType::F64:
+      return ncclFloat64;
+    case DType::I64:
+      return ncclInt64;
+    case DType::U64:
+      return ncclUint64;
+    case DType::U8:
+      return ncclUint8;
+    case DType::BF16:
+      return ncclBfloat16;
   }
   return ncclUint8;
 }
@@ -46,9 +52,12 @@ ncclRedOp_t OperationOf(ReduceOp op) {
 
 class NcclGroup final : public QueuedGroup {
  public:
-  NcclGroup(const NcclGroupOptions& options, std::string name, std::unique_ptr<NcclCommunicator> communicator)
-      : QueuedGroup(std::move(name), options.rank, options.size, options.timeout, options.device), options_(options),
-        communicator_(std::move(communicator)), board_(options.store, options.name, options.rank, options.size) {
+  NcclGroup(const NcclGroupOptions& options, std::string name,
+            std::unique_ptr<NcclCommunicator> communicator)
+      : QueuedGroup(std::move(name), options.rank, options.size, options.timeout, options.device),
+        options_(options),
+        communicator_(std::move(communicator)),
+        board_(options.store, options.name, options.rank, options.size) {
     if (size() > 1) {
       nothing_ = AllocateOwn(1);
       TANDEM_CHECK(nothing_ != nullptr);
@@ -66,12 +75,15 @@ class NcclGroup final : public QueuedGroup {
     }
     if (watch_.joinable()) watch_.join();
     if (communicator_ == nullptr) return;
-    if (status().ok()) communicator_->Finish(absl::Now() + kFarewell);
-    else EndKernels();
+    if (status().ok())
+      communicator_->Finish(absl::Now() + kFarewell);
+    else
+      EndKernels();
     queue_ = nullptr;
   }
 
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name, absl::Time deadline) override;
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
+                                                      absl::Time deadline) override;
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) override {
     RETURN_IF_ERROR(status());
     return Buffer::Allocate(num_bytes, device());
@@ -111,7 +123,8 @@ class NcclGroup final : public QueuedGroup {
     int64_t count;
   };
   // Sends a message to every rank and receives one from each, submitted in the order of ranks.
-  ncclResult_t Exchange(const NcclLibrary& nccl, ncclComm_t comm, DType dtype, absl::FunctionRef<Message(int rank)> sent,
+  ncclResult_t Exchange(const NcclLibrary& nccl, ncclComm_t comm, DType dtype,
+                        absl::FunctionRef<Message(int rank)> sent,
                         absl::FunctionRef<Message(int rank)> received);
   // Explains an operation that did not end: which ranks are missing, or which run another
   // operation.
@@ -139,14 +152,18 @@ class NcclGroup final : public QueuedGroup {
 absl::Status NcclGroup::Run(const Collective& collective, absl::Time deadline) {
   board_.Begin(collective);
   const Description& what = collective.description;
-  const bool reduces = what.kind == CollectiveKind::ALL_REDUCE || what.kind == CollectiveKind::REDUCE_SCATTER;
+  const bool reduces =
+      what.kind == CollectiveKind::ALL_REDUCE || what.kind == CollectiveKind::REDUCE_SCATTER;
   // With two ranks every order is a tree.
-  const bool tree = reduces && what.order == SumOrder::TREE && what.op == ReduceOp::SUM && size() > 2;
+  const bool tree =
+      reduces && what.order == SumOrder::TREE && what.op == ReduceOp::SUM && size() > 2;
   absl::Status status = queue_->After(collective.ready.get());
   if (status.ok() && tree) status = RunTree(collective, deadline);
   if (status.ok() && !tree) {
-    status = RunCalls(what.kind == CollectiveKind::ALL_TO_ALL_V,
-                      [&](const NcclLibrary& nccl, ncclComm_t comm) { return Call(nccl, comm, collective); }, deadline);
+    status = RunCalls(
+        what.kind == CollectiveKind::ALL_TO_ALL_V,
+        [&](const NcclLibrary& nccl, ncclComm_t comm) { return Call(nccl, comm, collective); },
+        deadline);
   }
   // Kernels of an aborted communicator end as if they had done their work.
   if (status.ok()) status = this->status();
@@ -170,9 +187,12 @@ absl::Status NcclGroup::RunTree(const Collective& collective, absl::Time deadlin
   const Description& what = collective.description;
   const bool scatters = what.kind == CollectiveKind::REDUCE_SCATTER;
   const auto element = static_cast<int64_t>(SizeOf(what.dtype));
-  char *const input = static_cast<char*>(collective.input.data), *const output = static_cast<char*>(collective.output.data);
-  if (scratch_ == nullptr) scratch_ = AllocateOwn(static_cast<size_t>(kTreeElements * size()) * sizeof(uint64_t));
-  if (scratch_ == nullptr) return absl::ResourceExhaustedError("the device has no memory for a sum in a tree");
+  char *const input = static_cast<char*>(collective.input.data), *const output = static_cast<char*>(
+                                                                     collective.output.data);
+  if (scratch_ == nullptr)
+    scratch_ = AllocateOwn(static_cast<size_t>(kTreeElements * size()) * sizeof(uint64_t));
+  if (scratch_ == nullptr)
+    return absl::ResourceExhaustedError("the device has no memory for a sum in a tree");
   char* const rows = static_cast<char*>(scratch_.get());
 
   const int64_t step = scatters ? kTreeElements : kTreeElements * size();
@@ -180,22 +200,39 @@ absl::Status NcclGroup::RunTree(const Collective& collective, absl::Time deadlin
     const Range block{begin, std::min(what.count, begin + step)};
     // The part of this block in the input that rank r adds.
     const auto part = [&](int r) {
-      return scatters ? Range{r * what.count + block.begin, r * what.count + block.end} : ChunkRange(block, size(), r);
+      return scatters ? Range{r * what.count + block.begin, r * what.count + block.end}
+                      : ChunkRange(block, size(), r);
     };
     const int64_t mine = part(rank()).size();
-    const auto exchange = [&](absl::FunctionRef<Message(int)> sent, absl::FunctionRef<Message(int)> received) {
-      return RunCalls(true, [&](const NcclLibrary& nccl, ncclComm_t comm) { return Exchange(nccl, comm, what.dtype, sent, received); },
-                      deadline);
+    const auto exchange = [&](absl::FunctionRef<Message(int)> sent,
+                              absl::FunctionRef<Message(int)> received) {
+      return RunCalls(
+          true,
+          [&](const NcclLibrary& nccl, ncclComm_t comm) {
+            return Exchange(nccl, comm, what.dtype, sent, received);
+          },
+          deadline);
     };
-    RETURN_IF_ERROR(exchange([&](int r) { return Message{input + part(r).begin * element, part(r).size()}; },
-                             [&](int r) { return Message{rows + r * mine * element, mine}; }));
+    RETURN_IF_ERROR(exchange(
+        [&](int r) {
+          return Message{input + part(r).begin * element, part(r).size()};
+        },
+        [&](int r) {
+          return Message{rows + r * mine * element, mine};
+        }));
     RETURN_IF_ERROR(AddRows(0, size(), what.dtype, mine));
     if (scatters) {
-      RETURN_IF_ERROR(queue_->Copy(output + block.begin * element, rows, static_cast<size_t>(mine * element)));
+      RETURN_IF_ERROR(
+          queue_->Copy(output + block.begin * element, rows, static_cast<size_t>(mine * element)));
       RETURN_IF_ERROR(queue_->Await(deadline, [this] { return status(); }));
     } else {
-      RETURN_IF_ERROR(exchange([&](int) { return Message{rows, mine}; },
-                               [&](int r) { return Message{output + part(r).begin * element, part(r).size()}; }));
+      RETURN_IF_ERROR(exchange(
+          [&](int) {
+            return Message{rows, mine};
+          },
+          [&](int r) {
+            return Message{output + part(r).begin * element, part(r).size()};
+          }));
     }
   }
   return absl::OkStatus();
@@ -208,10 +245,12 @@ absl::Status NcclGroup::AddRows(int begin, int end, DType dtype, int64_t count) 
   RETURN_IF_ERROR(AddRows(middle, end, dtype, count));
   char* const rows = static_cast<char*>(scratch_.get());
   const int64_t row = count * static_cast<int64_t>(SizeOf(dtype));
-  return cuda::AddTo(dtype, rows + begin * row, rows + middle * row, count, device().index, queue_->queue());
+  return cuda::AddTo(dtype, rows + begin * row, rows + middle * row, count, device().index,
+                     queue_->queue());
 }
 
-ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective) {
+ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm,
+                             const Collective& collective) {
   const Description& what = collective.description;
   const ArrayView &output = collective.output, &input = collective.input;
   const auto stream = static_cast<cudaStream_t>(queue_->queue());
@@ -221,21 +260,31 @@ ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm, const Col
   // The count is 0 on all ranks.
   if (count == 0 && !barrier && what.kind != CollectiveKind::ALL_TO_ALL_V) return ncclSuccess;
   switch (what.kind) {
-    case CollectiveKind::ALL_REDUCE: return nccl.all_reduce(input.data, output.data, count, type, OperationOf(what.op), comm, stream);
-    case CollectiveKind::ALL_GATHER: return nccl.all_gather(input.data, output.data, count, type, comm, stream);
+    case CollectiveKind::ALL_REDUCE:
+      return nccl.all_reduce(input.data, output.data, count, type, OperationOf(what.op), comm,
+                             stream);
+    case CollectiveKind::ALL_GATHER:
+      return nccl.all_gather(input.data, output.data, count, type, comm, stream);
     case CollectiveKind::REDUCE_SCATTER:
-      return nccl.reduce_scatter(input.data, output.data, count, type, OperationOf(what.op), comm, stream);
-    case CollectiveKind::BROADCAST: return nccl.broadcast(input.data, output.data, count, type, what.root, comm, stream);
-    case CollectiveKind::ALL_TO_ALL_V: return AllToAllV(nccl, comm, collective);
-    case CollectiveKind::SEND: return nccl.send(input.data, count, type, what.root, comm, stream);
-    case CollectiveKind::RECV: return nccl.recv(output.data, count, type, what.root, comm, stream);
-    case CollectiveKind::BARRIER: break;
+      return nccl.reduce_scatter(input.data, output.data, count, type, OperationOf(what.op), comm,
+                                 stream);
+    case CollectiveKind::BROADCAST:
+      return nccl.broadcast(input.data, output.data, count, type, what.root, comm, stream);
+    case CollectiveKind::ALL_TO_ALL_V:
+      return AllToAllV(nccl, comm, collective);
+    case CollectiveKind::SEND:
+      return nccl.send(input.data, count, type, what.root, comm, stream);
+    case CollectiveKind::RECV:
+      return nccl.recv(output.data, count, type, what.root, comm, stream);
+    case CollectiveKind::BARRIER:
+      break;
   }
   return nccl.all_reduce(nothing_.get(), nothing_.get(), 1, ncclUint8, ncclMax, comm, stream);
 }
 
 // Both ends of a pair know the pair's count, and both leave out empty messages.
-ncclResult_t NcclGroup::Exchange(const NcclLibrary& nccl, ncclComm_t comm, DType dtype, absl::FunctionRef<Message(int rank)> sent,
+ncclResult_t NcclGroup::Exchange(const NcclLibrary& nccl, ncclComm_t comm, DType dtype,
+                                 absl::FunctionRef<Message(int rank)> sent,
                                  absl::FunctionRef<Message(int rank)> received) {
   const ncclDataType_t type = TypeOf(dtype);
   const auto stream = static_cast<cudaStream_t>(queue_->queue());
@@ -245,21 +294,27 @@ ncclResult_t NcclGroup::Exchange(const NcclLibrary& nccl, ncclComm_t comm, DType
   };
   for (int r = 0; r < size(); ++r) {
     const Message to = sent(r), from = received(r);
-    if (to.count > 0) keep(nccl.send(to.data, static_cast<size_t>(to.count), type, r, comm, stream));
-    if (from.count > 0) keep(nccl.recv(from.data, static_cast<size_t>(from.count), type, r, comm, stream));
+    if (to.count > 0)
+      keep(nccl.send(to.data, static_cast<size_t>(to.count), type, r, comm, stream));
+    if (from.count > 0)
+      keep(nccl.recv(from.data, static_cast<size_t>(from.count), type, r, comm, stream));
   }
   return result;
 }
 
-ncclResult_t NcclGroup::AllToAllV(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective) {
+ncclResult_t NcclGroup::AllToAllV(const NcclLibrary& nccl, ncclComm_t comm,
+                                  const Collective& collective) {
   const auto element = static_cast<int64_t>(SizeOf(collective.description.dtype));
   const auto next = [element](char*& place, int64_t count) {
     place += count * element;
     return Message{place - count * element, count};
   };
-  char *source = static_cast<char*>(collective.input.data), *target = static_cast<char*>(collective.output.data);
-  return Exchange(nccl, comm, collective.description.dtype, [&](int r) { return next(source, collective.send_counts[r]); },
-                  [&](int r) { return next(target, collective.recv_counts[r]); });
+  char *source = static_cast<char*>(collective.input.data),
+       *target = static_cast<char*>(collective.output.data);
+  return Exchange(
+      nccl, comm, collective.description.dtype,
+      [&](int r) { return next(source, collective.send_counts[r]); },
+      [&](int r) { return next(target, collective.recv_counts[r]); });
 }
 
 absl::Status NcclGroup::Explain(const Collective& collective, absl::Status status) {
@@ -272,7 +327,8 @@ absl::Status NcclGroup::Explain(const Collective& collective, absl::Status statu
     return TimeoutError(missing.ranks.empty() ? "all ranks are in it, but its end" : missing.ranks);
   }
   if (missing.ranks.empty()) return status;
-  return absl::Status(status.code(), absl::StrCat(std::string(status.message()), "; ", missing.ranks, " did not arrive"));
+  return absl::Status(status.code(), absl::StrCat(std::string(status.message()), "; ",
+                                                  missing.ranks, " did not arrive"));
 }
 
 void NcclGroup::EndKernels() {
@@ -282,7 +338,8 @@ void NcclGroup::EndKernels() {
 
 void NcclGroup::Watch() {
   NameThisThread(absl::StrCat("watch ", name()));
-  const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(watch_mutex_) { return closed_ || news_; };
+  const auto awake = [this]()
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(watch_mutex_) { return closed_ || news_; };
   bool told = false;
   for (bool closed = false; !closed;) {
     {
@@ -313,10 +370,13 @@ absl::Status NcclGroup::NewsOfPeers() {
   const std::string gone = board_.InquireWhoIsGone(absl::Now() + kInquiry);
   RETURN_IF_ERROR(board_.Watch());  // a peer may still give its reason
   if (gone.empty()) return error;
-  return absl::Status(error.code(), absl::StrCat(std::string(error.message()), "; ", gone, " does not answer"));
+  return absl::Status(error.code(),
+                      absl::StrCat(std::string(error.message()), "; ", gone, " does not answer"));
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> NcclGroup::Split(int color, int key, const std::string& name, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> NcclGroup::Split(int color, int key,
+                                                               const std::string& name,
+                                                               absl::Time deadline) {
   NcclGroupOptions options = options_;
   options.name = absl::StrCat(options_.name, "/split", num_splits_++, ".", color);
   std::unique_ptr<NcclCommunicator> child;
@@ -345,13 +405,15 @@ absl::StatusOr<int> FindNccl() {
   return version;
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptions& options, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptions& options,
+                                                            absl::Time deadline) {
   TANDEM_CHECK(options.device.is_cuda());
   std::unique_ptr<NcclCommunicator> communicator;
   if (options.size > 1) {
     ASSIGN_OR_RETURN(communicator, NcclCommunicator::Connect(options, deadline));
   }
-  return std::unique_ptr<ProcessGroup>(new NcclGroup(options, options.name, std::move(communicator)));
+  return std::unique_ptr<ProcessGroup>(
+      new NcclGroup(options, options.name, std::move(communicator)));
 }
 
 }  // namespace tandem::comm

@@ -28,12 +28,13 @@ struct NcclGroupOptions {
   std::string name;             // the group's, unique in the store
   int rank = 0;
   int size = 1;
-  Device device;  // CUDA
+  Device device;                               // CUDA
   absl::Duration timeout = absl::Seconds(60);  // for each operation
 };
 
 // Meets the other ranks. Collective over all `size` processes. DeadlineExceeded names the missing
 // ranks.
-absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptions& options, absl::Time deadline);
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptions& options,
+                                                            absl::Time deadline);
 
 }  // namespace tandem::comm

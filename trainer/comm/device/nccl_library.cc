@@ -14,14 +14,17 @@ namespace tandem::comm {
 namespace {
 
 absl::StatusOr<NcclLibrary> Load() {
-  ASSIGN_OR_RETURN(const DynamicLibrary library,
-                   DynamicLibrary::Load({"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2", "libnccl.so"}));
+  ASSIGN_OR_RETURN(
+      const DynamicLibrary library,
+      DynamicLibrary::Load({"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2", "libnccl.so"}));
   NcclLibrary nccl;
   RETURN_IF_ERROR(library.Find("ncclGetVersion", nccl.get_version));
   int version = 0;
-  if (nccl.get_version(&version) != ncclSuccess || version < NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, 0)) {
-    return absl::NotFoundError(absl::StrCat(library.name(), " is of version ", version, "; this binary was built for ",
-                                            NCCL_VERSION_CODE, " and needs at least its minor version"));
+  if (nccl.get_version(&version) != ncclSuccess ||
+      version < NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, 0)) {
+    return absl::NotFoundError(absl::StrCat(library.name(), " is of version ", version,
+                                            "; this binary was built for ", NCCL_VERSION_CODE,
+                                            " and needs at least its minor version"));
   }
   RETURN_IF_ERROR(library.Find("ncclGetUniqueId", nccl.get_unique_id));
   RETURN_IF_ERROR(library.Find("ncclGetErrorString", nccl.get_error_string));
@@ -64,7 +67,8 @@ absl::StatusOr<const NcclLibrary*> NcclLibrary::Get() {
   return loaded;
 }
 
-absl::Status NcclLibrary::StatusOf(const char* function, ncclResult_t result, ncclComm_t comm) const {
+absl::Status NcclLibrary::StatusOf(const char* function, ncclResult_t result,
+                                   ncclComm_t comm) const {
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
   // A peer's end shows as a network error.
   const bool is_peer = result == ncclRemoteError || result == ncclSystemError;

@@ -5,6 +5,8 @@ namespace tandem::comm {
 
 absl::StatusOr<int> FindNccl() { return absl::NotFoundError("built without NCCL"); }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptions&, absl::Time) { return FindNccl().status(); }
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptions&, absl::Time) {
+  return FindNccl().status();
+}
 
 }  // namespace tandem::comm

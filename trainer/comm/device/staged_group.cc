@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
-#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 
 namespace tandem::comm {
 
@@ -30,7 +30,9 @@ class StagedGroup::Stage {
       if (memory_ != nullptr) cuda::FreePinnedMemory(memory_);
       memory_ = cuda::AllocatePinnedMemory(view.num_bytes());
       num_bytes_ = memory_ == nullptr ? 0 : view.num_bytes();
-      if (memory_ == nullptr) return absl::ResourceExhaustedError(absl::StrCat("no ", view.num_bytes(), " bytes of page-locked memory"));
+      if (memory_ == nullptr)
+        return absl::ResourceExhaustedError(
+            absl::StrCat("no ", view.num_bytes(), " bytes of page-locked memory"));
     }
     return ArrayView(memory_, view.dtype, view.shape);
   }
@@ -40,8 +42,10 @@ class StagedGroup::Stage {
   size_t num_bytes_ = 0;
 };
 
-StagedGroup::StagedGroup(std::unique_ptr<ProcessGroup> host, std::string name, Device device, absl::Duration timeout)
-    : QueuedGroup(std::move(name), host->rank(), host->size(), timeout, device), host_(std::move(host)) {
+StagedGroup::StagedGroup(std::unique_ptr<ProcessGroup> host, std::string name, Device device,
+                         absl::Duration timeout)
+    : QueuedGroup(std::move(name), host->rank(), host->size(), timeout, device),
+      host_(std::move(host)) {
   TANDEM_CHECK(device.is_cuda());
   if (size() > 1) {
     queue_ = std::make_unique<DeviceQueue>(device);
@@ -67,37 +71,52 @@ absl::Status StagedGroup::Relay(const Collective& collective, absl::Time deadlin
   const ArrayView &to = collective.output, &from = collective.input;
   const bool in_place = to.data != nullptr && to.data == from.data;
   ASSIGN_OR_RETURN(const ArrayView output, output_->Like(to));
-  ASSIGN_OR_RETURN(const ArrayView input, in_place ? absl::StatusOr<ArrayView>(output) : input_->Like(from));
+  ASSIGN_OR_RETURN(const ArrayView input,
+                   in_place ? absl::StatusOr<ArrayView>(output) : input_->Like(from));
   RETURN_IF_ERROR(queue_->After(collective.ready.get()));
   if (from.data != nullptr) RETURN_IF_ERROR(queue_->Copy(input.data, from.data, from.num_bytes()));
   RETURN_IF_ERROR(queue_->Await(deadline));
-  RETURN_IF_ERROR(host_->Await(RunOnHost(collective, output, input, deadline - absl::Now()), deadline + kHostMargin));
+  RETURN_IF_ERROR(host_->Await(RunOnHost(collective, output, input, deadline - absl::Now()),
+                               deadline + kHostMargin));
   if (to.data != nullptr) RETURN_IF_ERROR(queue_->Copy(to.data, output.data, to.num_bytes()));
   return queue_->Await(absl::Now() + timeout());
 }
 
-Work StagedGroup::RunOnHost(const Collective& collective, const ArrayView& output, const ArrayView& input, absl::Duration timeout) {
+Work StagedGroup::RunOnHost(const Collective& collective, const ArrayView& output,
+                            const ArrayView& input, absl::Duration timeout) {
   const Description& what = collective.description;
-  const CollectiveArgs args{.op = what.op, .order = what.order, .tag = what.tag, .timeout = std::max(timeout, absl::Milliseconds(1))};
+  const CollectiveArgs args{.op = what.op,
+                            .order = what.order,
+                            .tag = what.tag,
+                            .timeout = std::max(timeout, absl::Milliseconds(1))};
   switch (what.kind) {
-    case CollectiveKind::ALL_REDUCE: return host_->AllReduce(output, args);
-    case CollectiveKind::ALL_GATHER: return host_->AllGather(output, input, args);
-    case CollectiveKind::REDUCE_SCATTER: return host_->ReduceScatter(output, input, args);
-    case CollectiveKind::BROADCAST: return host_->Broadcast(output, what.root, args);
+    case CollectiveKind::ALL_REDUCE:
+      return host_->AllReduce(output, args);
+    case CollectiveKind::ALL_GATHER:
+      return host_->AllGather(output, input, args);
+    case CollectiveKind::REDUCE_SCATTER:
+      return host_->ReduceScatter(output, input, args);
+    case CollectiveKind::BROADCAST:
+      return host_->Broadcast(output, what.root, args);
     case CollectiveKind::ALL_TO_ALL_V:
       return host_->AllToAllV(output, collective.recv_counts, input, collective.send_counts, args);
-    case CollectiveKind::SEND: return host_->Send(input, what.root, args);
-    case CollectiveKind::RECV: return host_->Recv(output, what.root, args);
-    case CollectiveKind::BARRIER: break;
+    case CollectiveKind::SEND:
+      return host_->Send(input, what.root, args);
+    case CollectiveKind::RECV:
+      return host_->Recv(output, what.root, args);
+    case CollectiveKind::BARRIER:
+      break;
   }
   return host_->Barrier(args);
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> StagedGroup::Split(int color, int key, const std::string& name,
+absl::StatusOr<std::unique_ptr<ProcessGroup>> StagedGroup::Split(int color, int key,
+                                                                 const std::string& name,
                                                                  absl::Time deadline) {
   // Afterwards the worker launches nothing on the host group.
   RETURN_IF_ERROR(Await(Barrier({}), deadline));
-  ASSIGN_OR_RETURN(auto host, host_->Split(color, key, absl::StrCat(name, " on the host"), deadline));
+  ASSIGN_OR_RETURN(auto host,
+                   host_->Split(color, key, absl::StrCat(name, " on the host"), deadline));
   return std::unique_ptr<ProcessGroup>(new StagedGroup(std::move(host), name, device(), timeout()));
 }
 

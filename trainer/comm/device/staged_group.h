@@ -16,7 +16,8 @@ namespace tandem::comm {
 class StagedGroup final : public QueuedGroup {
  public:
   // REQUIRES: `host` has the same ranks and serves only this group.
-  StagedGroup(std::unique_ptr<ProcessGroup> host, std::string name, Device device, absl::Duration timeout);
+  StagedGroup(std::unique_ptr<ProcessGroup> host, std::string name, Device device,
+              absl::Duration timeout);
   ~StagedGroup() override;
 
   absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
@@ -29,7 +30,8 @@ class StagedGroup final : public QueuedGroup {
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
   absl::Status Relay(const Collective& collective, absl::Time deadline);
   void AbortPeers(const absl::Status& reason) override;
-  Work RunOnHost(const Collective& collective, const ArrayView& output, const ArrayView& input, absl::Duration timeout);
+  Work RunOnHost(const Collective& collective, const ArrayView& output, const ArrayView& input,
+                 absl::Duration timeout);
 
   const std::unique_ptr<ProcessGroup> host_;
   // Null in a group of one, like queue_, which is destroyed before them.

@@ -8,8 +8,8 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/comm/combine.h"
-#include "trainer/comm/ring_order.h"
 #include "trainer/comm/host/shared_rendezvous.h"
+#include "trainer/comm/ring_order.h"
 #include "trainer/comm/split_plan.h"
 
 namespace tandem::comm {
@@ -34,7 +34,9 @@ RankReduction ReductionOf(const Description& description, int size, int chunk) {
   return {description.dtype, description.op, description.order, size, chunk};
 }
 
-int64_t ElementBytes(const Collective& collective) { return static_cast<int64_t>(SizeOf(collective.description.dtype)); }
+int64_t ElementBytes(const Collective& collective) {
+  return static_cast<int64_t>(SizeOf(collective.description.dtype));
+}
 
 SharedRendezvous RendezvousOf(const CpuGroupOptions& options, std::string key) {
   return {options.store, options.token, std::move(key), options.rank, options.size};
@@ -48,22 +50,28 @@ struct CpuGroup::Segment {
   size_t num_bytes = 0;  // size of that buffer
 };
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Create(const CpuGroupOptions& options, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Create(const CpuGroupOptions& options,
+                                                               absl::Time deadline) {
   return Rendezvous(options, options.name, deadline);
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Rendezvous(const CpuGroupOptions& options, const std::string& name,
-                                                             absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Rendezvous(const CpuGroupOptions& options,
+                                                                   const std::string& name,
+                                                                   absl::Time deadline) {
   std::unique_ptr<SharedBoard> board;
   if (options.size > 1) {
-    ASSIGN_OR_RETURN(auto memory, MapTogether(RendezvousOf(options, options.name), SharedBoard::NumBytes(options.size), deadline));
+    ASSIGN_OR_RETURN(auto memory, MapTogether(RendezvousOf(options, options.name),
+                                              SharedBoard::NumBytes(options.size), deadline));
     board = std::make_unique<SharedBoard>(std::move(memory), options.rank, options.size);
   }
   return std::unique_ptr<ProcessGroup>(new CpuGroup(options, name, std::move(board)));
 }
 
-CpuGroup::CpuGroup(const CpuGroupOptions& options, std::string name, std::unique_ptr<SharedBoard> board)
-    : QueuedGroup(std::move(name), options.rank, options.size, options.timeout), options_(options), board_(std::move(board)) {
+CpuGroup::CpuGroup(const CpuGroupOptions& options, std::string name,
+                   std::unique_ptr<SharedBoard> board)
+    : QueuedGroup(std::move(name), options.rank, options.size, options.timeout),
+      options_(options),
+      board_(std::move(board)) {
   Open();
 }
 
@@ -77,14 +85,22 @@ absl::Status CpuGroup::Run(const Collective& collective, absl::Time deadline) {
   auto late = [this](const std::string& missing) { return TimeoutError(missing); };
   const Waiter waiter{deadline, late};
   switch (collective.description.kind) {
-    case CollectiveKind::ALL_REDUCE: return RunAllReduce(collective, waiter);
-    case CollectiveKind::ALL_GATHER: return RunAllGather(collective, waiter);
-    case CollectiveKind::REDUCE_SCATTER: return RunReduceScatter(collective, waiter);
-    case CollectiveKind::BROADCAST: return RunBroadcast(collective, waiter);
-    case CollectiveKind::ALL_TO_ALL_V: return RunAllToAllV(collective, waiter);
-    case CollectiveKind::SEND: return RunSend(collective, waiter);
-    case CollectiveKind::RECV: return RunRecv(collective, waiter);
-    case CollectiveKind::BARRIER: return EnterTogether({collective.description}, waiter);
+    case CollectiveKind::ALL_REDUCE:
+      return RunAllReduce(collective, waiter);
+    case CollectiveKind::ALL_GATHER:
+      return RunAllGather(collective, waiter);
+    case CollectiveKind::REDUCE_SCATTER:
+      return RunReduceScatter(collective, waiter);
+    case CollectiveKind::BROADCAST:
+      return RunBroadcast(collective, waiter);
+    case CollectiveKind::ALL_TO_ALL_V:
+      return RunAllToAllV(collective, waiter);
+    case CollectiveKind::SEND:
+      return RunSend(collective, waiter);
+    case CollectiveKind::RECV:
+      return RunRecv(collective, waiter);
+    case CollectiveKind::BARRIER:
+      return EnterTogether({collective.description}, waiter);
   }
   return absl::OkStatus();
 }
@@ -105,7 +121,8 @@ absl::Status CpuGroup::RunAllReduce(const Collective& mine, const Waiter& waiter
   bool zero_copy = post.segment >= 0;
   for (int r = 0; r < size(); ++r) zero_copy = zero_copy && board_->post(r).segment == post.segment;
   if (zero_copy) return ZeroCopyAllReduce(mine, waiter);
-  return mine.description.order == SumOrder::TREE ? PhasedAllReduce(mine, waiter) : RingAllReduce(mine, waiter);
+  return mine.description.order == SumOrder::TREE ? PhasedAllReduce(mine, waiter)
+                                                  : RingAllReduce(mine, waiter);
 }
 
 absl::Status CpuGroup::OneShotAllReduce(const Collective& mine, const Waiter& waiter) {
@@ -139,21 +156,25 @@ absl::Status CpuGroup::RingAllReduce(const Collective& mine, const Waiter& waite
 // In step s a rank takes the chunk that its left neighbour sent in step s - 1, and passes it on.
 // The first size - 1 steps are a reduce-scatter (partial sums travel). The next size - 1 steps are
 // an all-gather (whole sums travel).
-absl::Status CpuGroup::RingStep(const Collective& mine, int64_t block, int step, const Waiter& waiter) {
+absl::Status CpuGroup::RingStep(const Collective& mine, int64_t block, int step,
+                                const Waiter& waiter) {
   const int last_sum = size() - 1, last = 2 * (size() - 1);
   const bool receives = step > 0, sends = step < last;
   const int chunk_rank = step < last_sum ? rank() - 1 - step : rank() - (step - last_sum);
-  const Range chunk = ChunkRange(BlockRange(mine.description.count, size(), block), size(), (chunk_rank + 2 * size()) % size());
+  const Range chunk = ChunkRange(BlockRange(mine.description.count, size(), block), size(),
+                                 (chunk_rank + 2 * size()) % size());
   char* own = At(mine.output, chunk.begin);
   const int64_t num_bytes = chunk.size() * ElementBytes(mine);
   RETURN_IF_ERROR(board_->AwaitRing(receives, sends, waiter));
   if (step == 0) {
     Copy(board_->ring_outbox(), own, num_bytes);
   } else if (step < last_sum) {
-    Combine(mine.description.dtype, mine.description.op, board_->ring_outbox(), board_->ring_inbox(), own, chunk.size());
+    Combine(mine.description.dtype, mine.description.op, board_->ring_outbox(),
+            board_->ring_inbox(), own, chunk.size());
   } else {
     if (step == last_sum) {
-      Combine(mine.description.dtype, mine.description.op, own, board_->ring_inbox(), own, chunk.size());
+      Combine(mine.description.dtype, mine.description.op, own, board_->ring_inbox(), own,
+              chunk.size());
     } else {
       Copy(own, board_->ring_inbox(), num_bytes);
     }
@@ -174,13 +195,15 @@ absl::Status CpuGroup::PhasedAllReduce(const Collective& mine, const Waiter& wai
     RETURN_IF_ERROR(EnterTogether({what}, waiter));
     const Range share = ChunkRange(range, size(), rank());
     auto source = [&](int r) { return board_->slot(r) + (share.begin - begin) * element; };
-    char* outputs[] = {board_->next_slot() + (share.begin - begin) * element, At(mine.output, share.begin)};
+    char* outputs[] = {board_->next_slot() + (share.begin - begin) * element,
+                       At(mine.output, share.begin)};
     ReduceOverRanks(ReductionOf(what, size(), rank()), source, outputs, share.size());
     RETURN_IF_ERROR(EnterTogether({what}, waiter));
     for (int i = 1; i < size(); ++i) {
       const int r = (rank() + i) % size();
       const Range theirs = ChunkRange(range, size(), r);
-      Copy(At(mine.output, theirs.begin), board_->slot(r) + (theirs.begin - begin) * element, theirs.size() * element);
+      Copy(At(mine.output, theirs.begin), board_->slot(r) + (theirs.begin - begin) * element,
+           theirs.size() * element);
     }
   }
   return absl::OkStatus();
@@ -202,7 +225,9 @@ absl::Status CpuGroup::ZeroCopyAllReduce(const Collective& mine, const Waiter& w
     const Range chunk = ChunkRange(BlockRange(what.count, size(), block), size(), rank());
     const int64_t offset = chunk.begin * ElementBytes(mine);
     for (int r = 0; r < size(); ++r) outputs[r] = arrays[r] + offset;
-    ReduceOverRanks(ReductionOf(what, size(), rank()), [&](int r) { return arrays[r] + offset; }, outputs, chunk.size());
+    ReduceOverRanks(
+        ReductionOf(what, size(), rank()), [&](int r) { return arrays[r] + offset; }, outputs,
+        chunk.size());
   }
   return EnterTogether({what}, waiter);
 }
@@ -214,7 +239,8 @@ absl::Status CpuGroup::RunAllGather(const Collective& mine, const Waiter& waiter
     const int64_t piece = std::min(SharedBoard::kPhaseSlotBytes, share - begin);
     Copy(board_->next_slot(), At(mine.input, 0) + begin, piece);
     RETURN_IF_ERROR(EnterTogether({mine.description}, waiter));
-    for (int r = 0; r < size(); ++r) Copy(At(mine.output, 0) + r * share + begin, board_->slot(r), piece);
+    for (int r = 0; r < size(); ++r)
+      Copy(At(mine.output, 0) + r * share + begin, board_->slot(r), piece);
     begin += piece;
   } while (begin < share);
   return absl::OkStatus();
@@ -222,12 +248,14 @@ absl::Status CpuGroup::RunAllGather(const Collective& mine, const Waiter& waiter
 
 absl::Status CpuGroup::RunReduceScatter(const Collective& mine, const Waiter& waiter) {
   const Description& what = mine.description;
-  const int64_t element = ElementBytes(mine), piece = SharedBoard::kPhaseSlotBytes / size() / 64 * 64 / element;
+  const int64_t element = ElementBytes(mine),
+                piece = SharedBoard::kPhaseSlotBytes / size() / 64 * 64 / element;
   int64_t begin = 0;
   do {
     const int64_t n = std::min(piece, what.count - begin);
     for (int r = 0; r < size(); ++r) {
-      Copy(board_->next_slot() + r * piece * element, At(mine.input, r * what.count + begin), n * element);
+      Copy(board_->next_slot() + r * piece * element, At(mine.input, r * what.count + begin),
+           n * element);
     }
     RETURN_IF_ERROR(EnterTogether({what}, waiter));
     auto source = [&](int r) { return board_->slot(r) + rank() * piece * element; };
@@ -255,16 +283,19 @@ absl::Status CpuGroup::RunBroadcast(const Collective& mine, const Waiter& waiter
 // The first phase shows the counts. The largest message of all decides the number of the following
 // phases; each has one equal cell per receiver.
 absl::Status CpuGroup::RunAllToAllV(const Collective& mine, const Waiter& waiter) {
-  const int64_t element = ElementBytes(mine), cell = SharedBoard::kPhaseSlotBytes / size() / 64 * 64;
+  const int64_t element = ElementBytes(mine),
+                cell = SharedBoard::kPhaseSlotBytes / size() / 64 * 64;
   const size_t counts_bytes = static_cast<size_t>(size()) * sizeof(int64_t);
   std::memcpy(board_->next_slot(), mine.send_counts.data(), counts_bytes);
   Post post{mine.description};
-  for (int64_t count : mine.send_counts) post.rounds = std::max(post.rounds, (count * element + cell - 1) / cell);
+  for (int64_t count : mine.send_counts)
+    post.rounds = std::max(post.rounds, (count * element + cell - 1) / cell);
   RETURN_IF_ERROR(EnterTogether(post, waiter));
   int64_t rounds = 0;
   for (int r = 0; r < size(); ++r) {
     int64_t sent = 0;
-    std::memcpy(&sent, board_->slot(r) + static_cast<size_t>(rank()) * sizeof(int64_t), sizeof(sent));
+    std::memcpy(&sent, board_->slot(r) + static_cast<size_t>(rank()) * sizeof(int64_t),
+                sizeof(sent));
     RETURN_IF_ERROR(CheckPairCount(r, sent, rank(), mine.recv_counts[r]));
     rounds = std::max(rounds, board_->post(r).rounds);
   }
@@ -326,14 +357,16 @@ Post CpuGroup::PostFor(const Collective& mine) const {
   absl::MutexLock lock(&segments_mutex_);
   for (size_t i = 0; i < segments_.size(); ++i) {
     const std::shared_ptr<Segment> segment = segments_[i].lock();
-    if (segment == nullptr || begin < segment->mine || end > segment->mine + segment->num_bytes) continue;
+    if (segment == nullptr || begin < segment->mine || end > segment->mine + segment->num_bytes)
+      continue;
     post.segment = static_cast<int64_t>(i);
     post.offset = begin - segment->memory->data();
   }
   return post;
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Split(int color, int key, const std::string& name,
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Split(int color, int key,
+                                                              const std::string& name,
                                                               absl::Time deadline) {
   ASSIGN_OR_RETURN(const SplitPlan plan, PlanSplit(*this, color, key, deadline));
   CpuGroupOptions options = options_;
@@ -355,8 +388,9 @@ absl::StatusOr<std::shared_ptr<Buffer>> CpuGroup::Allocate(size_t num_bytes) {
   }
   const size_t stride = (num_bytes + 4095) / 4096 * 4096 + 4096;  // whole pages, and never empty
   const std::string key = absl::StrCat(options_.name, "/buffer", number);
-  ASSIGN_OR_RETURN(auto memory, MapTogether(RendezvousOf(options_, key), stride * static_cast<size_t>(size()),
-                                            absl::Now() + timeout()));
+  ASSIGN_OR_RETURN(auto memory,
+                   MapTogether(RendezvousOf(options_, key), stride * static_cast<size_t>(size()),
+                               absl::Now() + timeout()));
   auto segment = std::make_shared<Segment>();
   segment->memory = std::move(memory);
   segment->mine = segment->memory->data() + stride * static_cast<size_t>(rank());

@@ -17,8 +17,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "rpc/store/store.h"
-#include "trainer/comm/queued_group.h"
 #include "trainer/comm/host/shared_board.h"
+#include "trainer/comm/queued_group.h"
 
 namespace tandem::comm {
 
@@ -27,7 +27,7 @@ struct CpuGroupOptions {
   // The job's token, unique on the host, at most 100 characters. A process that shows the token
   // gets the memory.
   std::string token;
-  std::string name;             // the group's, unique in the store
+  std::string name;  // the group's, unique in the store
   int rank = 0;
   int size = 1;
   absl::Duration timeout = absl::Seconds(60);  // for each operation
@@ -36,7 +36,8 @@ struct CpuGroupOptions {
 class CpuGroup final : public QueuedGroup {
  public:
   // Meets the other ranks. Collective over all `size` processes.
-  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(const CpuGroupOptions& options, absl::Time deadline);
+  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(const CpuGroupOptions& options,
+                                                              absl::Time deadline);
   ~CpuGroup() override;
 
   absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
@@ -49,8 +50,9 @@ class CpuGroup final : public QueuedGroup {
 
   CpuGroup(const CpuGroupOptions& options, std::string name, std::unique_ptr<SharedBoard> board);
   // REQUIRES: `options.name` is unique in the store. `name` is the group's own name.
-  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Rendezvous(const CpuGroupOptions& options, const std::string& name,
-                                                            absl::Time deadline);
+  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Rendezvous(const CpuGroupOptions& options,
+                                                                  const std::string& name,
+                                                                  absl::Time deadline);
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
   void AbortPeers(const absl::Status& reason) override;
 

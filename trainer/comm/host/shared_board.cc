@@ -1,9 +1,8 @@
 #include "trainer/comm/host/shared_board.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
+#include <sched.h>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -17,10 +16,11 @@ namespace tandem::comm {
 namespace {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
-static_assert(std::is_trivially_copyable_v<SharedBoard::Post> && std::is_trivially_copyable_v<SharedBoard::Fragment>);
+static_assert(std::is_trivially_copyable_v<SharedBoard::Post> &&
+              std::is_trivially_copyable_v<SharedBoard::Fragment>);
 
-constexpr int kPolls = 500;         // about ten microseconds
-constexpr int kCrowdedPolls = 50;   // without pauses: the peer probably waits for this very core
+constexpr int kPolls = 500;        // about ten microseconds
+constexpr int kCrowdedPolls = 50;  // without pauses: the peer probably waits for this very core
 constexpr int kYields = 50;
 // A lost wake-up costs this much, but never hangs.
 constexpr absl::Duration kSleep = absl::Seconds(1);
@@ -38,7 +38,8 @@ void Pause() {
 // Layout: header, lines, phase slots, ring slots, channels.
 size_t SharedBoard::NumBytes(int size) {
   const size_t ranks = static_cast<size_t>(size);
-  return RoundUp(sizeof(Header)) + ranks * (sizeof(Line) + 2 * kPhaseSlotBytes + kRingSlots * kRingSlotBytes) +
+  return RoundUp(sizeof(Header)) +
+         ranks * (sizeof(Line) + 2 * kPhaseSlotBytes + kRingSlots * kRingSlotBytes) +
          ranks * (ranks - 1) * sizeof(Channel);
 }
 
@@ -50,7 +51,9 @@ SharedBoard::SharedBoard(std::unique_ptr<rpc::SharedMemory> memory, int rank, in
   TANDEM_CHECK_EQ(memory_->num_bytes(), NumBytes(size));
 }
 
-SharedBoard::Header& SharedBoard::header() const { return *reinterpret_cast<Header*>(memory_->data()); }
+SharedBoard::Header& SharedBoard::header() const {
+  return *reinterpret_cast<Header*>(memory_->data());
+}
 
 SharedBoard::Line& SharedBoard::line(int rank) const {
   return reinterpret_cast<Line*>(memory_->data() + RoundUp(sizeof(Header)))[rank];
@@ -58,7 +61,8 @@ SharedBoard::Line& SharedBoard::line(int rank) const {
 
 char* SharedBoard::PhaseSlot(int rank, uint64_t phase) const {
   char* slots = reinterpret_cast<char*>(&line(size_));
-  return slots + (2 * static_cast<int64_t>(rank) + static_cast<int64_t>(phase % 2)) * kPhaseSlotBytes;
+  return slots +
+         (2 * static_cast<int64_t>(rank) + static_cast<int64_t>(phase % 2)) * kPhaseSlotBytes;
 }
 
 char* SharedBoard::RingSlot(int rank, uint64_t message) const {
@@ -77,7 +81,8 @@ void SharedBoard::Notify() {
   if (mine.sleepers.load() > 0) rpc::FutexWakeAll(mine.event);
 }
 
-absl::StatusOr<bool> SharedBoard::Await(int peer, absl::Time deadline, absl::FunctionRef<bool()> ready) {
+absl::StatusOr<bool> SharedBoard::Await(int peer, absl::Time deadline,
+                                        absl::FunctionRef<bool()> ready) {
   for (int i = 0; i < (crowded_ ? kCrowdedPolls : kPolls); ++i) {
     if (ready()) return true;
     if (!crowded_) Pause();
@@ -118,7 +123,8 @@ absl::Status SharedBoard::Enter(const Post& post, const Waiter& waiter) {
                        return theirs.entered.load(std::memory_order_acquire) >= phase;
                      }));
     if (!arrived) {
-      return waiter.late(RanksBehind([&](const Line& line) { return line.entered.load() < phase; }));
+      return waiter.late(
+          RanksBehind([&](const Line& line) { return line.entered.load() < phase; }));
     }
   }
   return absl::OkStatus();
@@ -135,7 +141,8 @@ absl::Status SharedBoard::AwaitRing(bool receives, bool sends, const Waiter& wai
   if (sends && arrived) {
     const Line& right = line(Right());
     ASSIGN_OR_RETURN(arrived, Await(Right(), waiter.deadline, [&] {
-                       return right.ring_taken.load(std::memory_order_acquire) + kRingSlots > ring_sent_;
+                       return right.ring_taken.load(std::memory_order_acquire) + kRingSlots >
+                              ring_sent_;
                      }));
   }
   return arrived ? absl::OkStatus() : waiter.late(SlowestInRing());
@@ -164,7 +171,8 @@ void SharedBoard::AdvanceSend(int target) {
   Notify();
 }
 
-absl::Status SharedBoard::AwaitFragmentFrom(int source, const Waiter& waiter, const Fragment** fragment) {
+absl::Status SharedBoard::AwaitFragmentFrom(int source, const Waiter& waiter,
+                                            const Fragment** fragment) {
   RETURN_IF_ERROR(CheckAborted());
   Channel& from = channel(source, rank_);
   const uint64_t taken = from.taken.load(std::memory_order_relaxed);
@@ -200,7 +208,8 @@ absl::Status SharedBoard::CheckAborted() const {
   const uint32_t state = head.abort_state.load(std::memory_order_acquire);
   if (state == 0) return absl::OkStatus();
   for (int i = 0; i < 1000 && head.abort_state.load() != 2; ++i) sched_yield();
-  if (head.abort_state.load() != 2) return absl::AbortedError("aborted by a peer that did not live to say why");
+  if (head.abort_state.load() != 2)
+    return absl::AbortedError("aborted by a peer that did not live to say why");
   return absl::Status(static_cast<absl::StatusCode>(head.abort_code),
                       absl::StrCat("aborted by rank ", head.abort_rank, ": ", head.abort_text));
 }
@@ -208,7 +217,8 @@ absl::Status SharedBoard::CheckAborted() const {
 std::string SharedBoard::RanksBehind(absl::FunctionRef<bool(const Line&)> behind) const {
   std::string ranks;
   for (int r = 0; r < size_; ++r) {
-    if (r != rank_ && behind(line(r))) absl::StrAppend(&ranks, ranks.empty() ? "rank " : ", rank ", r);
+    if (r != rank_ && behind(line(r)))
+      absl::StrAppend(&ranks, ranks.empty() ? "rank " : ", rank ", r);
   }
   return ranks;
 }
@@ -218,7 +228,8 @@ std::string SharedBoard::RanksBehind(absl::FunctionRef<bool(const Line&)> behind
 std::string SharedBoard::SlowestInRing() const {
   uint64_t fewest = ring_sent_;
   for (int r = 0; r < size_; ++r) fewest = std::min(fewest, line(r).ring_sent.load());
-  std::string ranks = RanksBehind([&](const Line& line) { return line.ring_sent.load() == fewest; });
+  std::string ranks =
+      RanksBehind([&](const Line& line) { return line.ring_sent.load() == fewest; });
   return ranks.empty() ? absl::StrCat("rank ", Left()) : ranks;
 }
 

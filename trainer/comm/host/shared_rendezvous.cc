@@ -1,11 +1,10 @@
 #include "trainer/comm/host/shared_rendezvous.h"
 
-#include <poll.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
+#include <poll.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -31,7 +30,8 @@ std::string StoreKey(const SharedRendezvous& where, const std::string& part) {
 // The socket's name is a hash, because the key may hold any characters and any length, and the
 // token must stay hidden.
 std::string SocketName(const SharedRendezvous& where) {
-  return absl::StrFormat("tandem-comm-%016x", StableHash(absl::StrCat(where.token, "/", where.key)));
+  return absl::StrFormat("tandem-comm-%016x",
+                         StableHash(absl::StrCat(where.token, "/", where.key)));
 }
 
 // Gives a segment to every process that shows the job's token, on a thread of its own, until
@@ -39,7 +39,10 @@ std::string SocketName(const SharedRendezvous& where) {
 class Giver {
  public:
   Giver(std::unique_ptr<rpc::LocalSocket> socket, std::string token, int segment)
-      : socket_(std::move(socket)), token_(std::move(token)), segment_(segment), thread_([this] { Serve(); }) {}
+      : socket_(std::move(socket)),
+        token_(std::move(token)),
+        segment_(segment),
+        thread_([this] { Serve(); }) {}
   ~Giver() {
     stopping_ = true;
     thread_.join();
@@ -61,7 +64,8 @@ class Giver {
   bool IsDone(rpc::LocalSocket& asking) const {
     std::string packet;
     const auto received = asking.Receive(&packet, kMaxToken);
-    if (received == rpc::LocalSocket::Received::PACKET && rpc::EqualInConstantTime(packet, token_)) asking.Send(kReady, sizeof kReady, segment_);
+    if (received == rpc::LocalSocket::Received::PACKET && rpc::EqualInConstantTime(packet, token_))
+      asking.Send(kReady, sizeof kReady, segment_);
     return received != rpc::LocalSocket::Received::NOTHING;
   }
 
@@ -73,11 +77,14 @@ class Giver {
 };
 
 absl::Status TellStore(const SharedRendezvous& where, const absl::Status& status) {
-  return where.store->Set(StoreKey(where, "segment"), status.ok() ? kReady : std::string(status.message()));
+  return where.store->Set(StoreKey(where, "segment"),
+                          status.ok() ? kReady : std::string(status.message()));
 }
 
 // Rank 0 reports its own failure, so that no rank waits for a segment that never comes.
-absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> CreateFor(const SharedRendezvous& where, size_t num_bytes, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> CreateFor(const SharedRendezvous& where,
+                                                             size_t num_bytes,
+                                                             absl::Time deadline) {
   auto memory = rpc::SharedMemory::Create(num_bytes, rpc::SharedMemory::Pages::AT_ONCE);
   auto socket = rpc::LocalSocket::Listen(SocketName(where));
   const absl::Status made = memory.ok() ? socket.status() : memory.status();
@@ -87,7 +94,8 @@ absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> CreateFor(const SharedRendezv
   for (int r = 1; r < where.size; ++r) {
     auto attached = where.store->Get(StoreKey(where, absl::StrCat("attached/", r)), deadline);
     if (absl::IsDeadlineExceeded(attached.status())) {
-      return absl::DeadlineExceededError(absl::StrCat("rank ", r, " of ", where.size, " did not join group '", where.key, "'"));
+      return absl::DeadlineExceededError(
+          absl::StrCat("rank ", r, " of ", where.size, " did not join group '", where.key, "'"));
     }
     RETURN_IF_ERROR(attached.status());
   }
@@ -111,13 +119,16 @@ absl::StatusOr<int> AskForSegment(const SharedRendezvous& where, absl::Time dead
   return absl::DeadlineExceededError(silent);
 }
 
-absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> OpenFrom(const SharedRendezvous& where, size_t num_bytes, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> OpenFrom(const SharedRendezvous& where,
+                                                            size_t num_bytes, absl::Time deadline) {
   auto said = where.store->Get(StoreKey(where, "segment"), deadline);
   if (absl::IsDeadlineExceeded(said.status())) {
-    return absl::DeadlineExceededError(absl::StrCat("rank 0 of ", where.size, " did not open group '", where.key, "'"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("rank 0 of ", where.size, " did not open group '", where.key, "'"));
   }
   RETURN_IF_ERROR(said.status());
-  if (*said != kReady) return absl::UnavailableError(absl::StrCat("rank 0 of group '", where.key, "': ", *said));
+  if (*said != kReady)
+    return absl::UnavailableError(absl::StrCat("rank 0 of group '", where.key, "': ", *said));
   ASSIGN_OR_RETURN(const int segment, AskForSegment(where, deadline));
   ASSIGN_OR_RETURN(auto memory, rpc::SharedMemory::Adopt(segment, num_bytes));
   RETURN_IF_ERROR(where.store->Set(StoreKey(where, absl::StrCat("attached/", where.rank)), kReady));
@@ -126,9 +137,11 @@ absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> OpenFrom(const SharedRendezvo
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> MapTogether(const SharedRendezvous& where, size_t num_bytes,
+absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> MapTogether(const SharedRendezvous& where,
+                                                               size_t num_bytes,
                                                                absl::Time deadline) {
-  return where.rank == 0 ? CreateFor(where, num_bytes, deadline) : OpenFrom(where, num_bytes, deadline);
+  return where.rank == 0 ? CreateFor(where, num_bytes, deadline)
+                         : OpenFrom(where, num_bytes, deadline);
 }
 
 }  // namespace tandem::comm

@@ -23,7 +23,8 @@ struct SharedRendezvous {
 };
 
 // Collective over the ranks of `where`. DeadlineExceeded names a missing rank.
-absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> MapTogether(const SharedRendezvous& where, size_t num_bytes,
+absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> MapTogether(const SharedRendezvous& where,
+                                                               size_t num_bytes,
                                                                absl::Time deadline);
 
 }  // namespace tandem::comm

@@ -48,7 +48,8 @@ class ThreadGroup::Room {
   };
 
   // Publishes this rank's operation, waits for all ranks, and goes inside. Returns all operations.
-  absl::StatusOr<std::vector<const Collective*>> Enter(const Waiter& waiter, const Collective* mine) {
+  absl::StatusOr<std::vector<const Collective*>> Enter(const Waiter& waiter,
+                                                       const Collective* mine) {
     absl::MutexLock lock(&mutex_);
     operations_[waiter.rank] = mine;
     RETURN_IF_ERROR(Arrive(waiter));
@@ -72,7 +73,8 @@ class ThreadGroup::Room {
   // Returns when no rank reads another's views any more. After a failure no rank begins to.
   void AwaitNobodyInside() {
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(+[](int* inside) { return *inside == 0; }, &inside_));
+    mutex_.Await(absl::Condition(
+        +[](int* inside) { return *inside == 0; }, &inside_));
   }
 
   struct Message {
@@ -90,7 +92,9 @@ class ThreadGroup::Room {
   absl::StatusOr<Message> Take(const Waiter& waiter, int sender) {
     absl::MutexLock lock(&mutex_);
     std::deque<Message>& mailbox = mailboxes_[{sender, waiter.rank}];
-    auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !mailbox.empty() || !failure_.ok(); };
+    auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !mailbox.empty() || !failure_.ok();
+    };
     if (!mutex_.AwaitWithDeadline(absl::Condition(&ready), waiter.deadline)) {
       return waiter.late(absl::StrCat("rank ", sender));
     }
@@ -117,11 +121,13 @@ class ThreadGroup::Room {
       }
       return true;
     };
-    auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return all_here() || !failure_.ok(); };
+    auto ready = [&]()
+                     ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return all_here() || !failure_.ok(); };
     if (!mutex_.AwaitWithDeadline(absl::Condition(&ready), waiter.deadline)) {
       std::string missing;
       for (int r = 0; r < size_; ++r) {
-        if (arrivals_[r] < arrival) absl::StrAppend(&missing, missing.empty() ? "rank " : ", rank ", r);
+        if (arrivals_[r] < arrival)
+          absl::StrAppend(&missing, missing.empty() ? "rank " : ", rank ", r);
       }
       const absl::Status late = waiter.late(missing);
       Fail(waiter.rank, late);
@@ -132,7 +138,8 @@ class ThreadGroup::Room {
 
   void Fail(int rank, const absl::Status& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!failure_.ok()) return;
-    failure_ = absl::Status(reason.code(), absl::StrCat("aborted by rank ", rank, ": ", std::string(reason.message())));
+    failure_ = absl::Status(
+        reason.code(), absl::StrCat("aborted by rank ", rank, ": ", std::string(reason.message())));
   }
 
   const int size_;
@@ -145,7 +152,8 @@ class ThreadGroup::Room {
   std::map<std::pair<int, int>, std::shared_ptr<Room>> children_ ABSL_GUARDED_BY(mutex_);
 };
 
-std::vector<std::unique_ptr<ProcessGroup>> ThreadGroup::Create(int size, const std::string& name, absl::Duration timeout) {
+std::vector<std::unique_ptr<ProcessGroup>> ThreadGroup::Create(int size, const std::string& name,
+                                                               absl::Duration timeout) {
   auto room = std::make_shared<Room>(size);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   for (int rank = 0; rank < size; ++rank) {
@@ -154,7 +162,8 @@ std::vector<std::unique_ptr<ProcessGroup>> ThreadGroup::Create(int size, const s
   return groups;
 }
 
-ThreadGroup::ThreadGroup(std::shared_ptr<Room> room, std::string name, int rank, int size, absl::Duration timeout)
+ThreadGroup::ThreadGroup(std::shared_ptr<Room> room, std::string name, int rank, int size,
+                         absl::Duration timeout)
     : QueuedGroup(std::move(name), rank, size, timeout), room_(std::move(room)) {
   Open();
 }
@@ -165,7 +174,8 @@ void ThreadGroup::AbortPeers(const absl::Status& reason) { room_->Abort(rank(), 
 
 absl::Status ThreadGroup::Run(const Collective& collective, absl::Time deadline) {
   if (collective.description.kind == CollectiveKind::SEND) return SendMessage(collective);
-  if (collective.description.kind == CollectiveKind::RECV) return ReceiveMessage(collective, deadline);
+  if (collective.description.kind == CollectiveKind::RECV)
+    return ReceiveMessage(collective, deadline);
   return RunTogether(collective, deadline);
 }
 
@@ -188,10 +198,13 @@ absl::Status ThreadGroup::RunTogether(const Collective& mine, absl::Time deadlin
   return result;
 }
 
-absl::Status ThreadGroup::Exchange(const Collective& mine, const std::vector<const Collective*>& all) const {
+absl::Status ThreadGroup::Exchange(const Collective& mine,
+                                   const std::vector<const Collective*>& all) const {
   const Description& what = mine.description;
   switch (what.kind) {
-    case CollectiveKind::ALL_REDUCE: AllReducePart(mine, all); break;
+    case CollectiveKind::ALL_REDUCE:
+      AllReducePart(mine, all);
+      break;
     case CollectiveKind::ALL_GATHER:
       for (int r = 0; r < size(); ++r) {
         Copy(At(mine.output, r * what.count), At(all[r]->input, 0), what.count, what.dtype);
@@ -204,19 +217,23 @@ absl::Status ThreadGroup::Exchange(const Collective& mine, const std::vector<con
       break;
     }
     case CollectiveKind::BROADCAST:
-      if (rank() != what.root) Copy(At(mine.output, 0), At(all[what.root]->input, 0), what.count, what.dtype);
+      if (rank() != what.root)
+        Copy(At(mine.output, 0), At(all[what.root]->input, 0), what.count, what.dtype);
       break;
-    case CollectiveKind::ALL_TO_ALL_V: return AllToAllVPart(mine, all);
+    case CollectiveKind::ALL_TO_ALL_V:
+      return AllToAllVPart(mine, all);
     case CollectiveKind::BARRIER:
     case CollectiveKind::SEND:
-    case CollectiveKind::RECV: break;
+    case CollectiveKind::RECV:
+      break;
   }
   return absl::OkStatus();
 }
 
 // Chunk `rank` of every block belongs to this rank alone. The rank reads that chunk from all ranks
 // and stores the sum to all.
-void ThreadGroup::AllReducePart(const Collective& mine, const std::vector<const Collective*>& all) const {
+void ThreadGroup::AllReducePart(const Collective& mine,
+                                const std::vector<const Collective*>& all) const {
   const Description& what = mine.description;
   std::vector<char*> outputs(size());
   for (int64_t block = 0; block < NumBlocks(what.count, size()); ++block) {
@@ -227,7 +244,8 @@ void ThreadGroup::AllReducePart(const Collective& mine, const std::vector<const 
   }
 }
 
-absl::Status ThreadGroup::AllToAllVPart(const Collective& mine, const std::vector<const Collective*>& all) const {
+absl::Status ThreadGroup::AllToAllVPart(const Collective& mine,
+                                        const std::vector<const Collective*>& all) const {
   int64_t target = 0;
   for (int r = 0; r < size(); ++r) {
     const std::vector<int64_t>& sent = all[r]->send_counts;
@@ -241,7 +259,8 @@ absl::Status ThreadGroup::AllToAllVPart(const Collective& mine, const std::vecto
 
 absl::Status ThreadGroup::SendMessage(const Collective& mine) {
   const char* begin = At(mine.input, 0);
-  return room_->Post(rank(), mine.description.root, {mine.description, {begin, begin + mine.input.num_bytes()}});
+  return room_->Post(rank(), mine.description.root,
+                     {mine.description, {begin, begin + mine.input.num_bytes()}});
 }
 
 absl::Status ThreadGroup::ReceiveMessage(const Collective& mine, absl::Time deadline) {
@@ -253,11 +272,13 @@ absl::Status ThreadGroup::ReceiveMessage(const Collective& mine, absl::Time dead
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> ThreadGroup::Split(int color, int key, const std::string& name,
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ThreadGroup::Split(int color, int key,
+                                                                 const std::string& name,
                                                                  absl::Time deadline) {
   ASSIGN_OR_RETURN(const SplitPlan plan, PlanSplit(*this, color, key, deadline));
   auto room = room_->Child(num_splits_++, color, plan.size);
-  return std::unique_ptr<ProcessGroup>(new ThreadGroup(std::move(room), name, plan.rank, plan.size, timeout()));
+  return std::unique_ptr<ProcessGroup>(
+      new ThreadGroup(std::move(room), name, plan.rank, plan.size, timeout()));
 }
 
 absl::StatusOr<std::shared_ptr<Buffer>> ThreadGroup::Allocate(size_t num_bytes) {

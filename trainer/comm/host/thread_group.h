@@ -18,8 +18,8 @@ namespace tandem::comm {
 class ThreadGroup final : public QueuedGroup {
  public:
   // Makes one group per rank, in rank order.
-  static std::vector<std::unique_ptr<ProcessGroup>> Create(int size, const std::string& name,
-                                                           absl::Duration timeout = absl::Seconds(60));
+  static std::vector<std::unique_ptr<ProcessGroup>> Create(
+      int size, const std::string& name, absl::Duration timeout = absl::Seconds(60));
   ~ThreadGroup() override;
 
   absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
@@ -29,7 +29,8 @@ class ThreadGroup final : public QueuedGroup {
  private:
   class Room;  // the ranks' meeting point
 
-  ThreadGroup(std::shared_ptr<Room> room, std::string name, int rank, int size, absl::Duration timeout);
+  ThreadGroup(std::shared_ptr<Room> room, std::string name, int rank, int size,
+              absl::Duration timeout);
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
   void AbortPeers(const absl::Status& reason) override;
 
@@ -37,7 +38,8 @@ class ThreadGroup final : public QueuedGroup {
   // Runs this rank's part once all ranks have arrived; `all` holds every rank's operation.
   absl::Status Exchange(const Collective& mine, const std::vector<const Collective*>& all) const;
   void AllReducePart(const Collective& mine, const std::vector<const Collective*>& all) const;
-  absl::Status AllToAllVPart(const Collective& mine, const std::vector<const Collective*>& all) const;
+  absl::Status AllToAllVPart(const Collective& mine,
+                             const std::vector<const Collective*>& all) const;
   absl::Status SendMessage(const Collective& mine);
   absl::Status ReceiveMessage(const Collective& mine, absl::Time deadline);
 

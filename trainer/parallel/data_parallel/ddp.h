@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "trainer/comm/process_group.h"
 #include "trainer/parallel/gradient_buckets.h"
 #include "trainer/parallel/gradient_sync.h"
-#include "trainer/comm/process_group.h"
 
 namespace tandem::parallel {
 
@@ -27,10 +27,13 @@ class Ddp final : public GradientSync {
   // Places the gradients of all parameters, or only of `members`, in buckets of the group's memory.
   // Collective over `group`.
   // REQUIRES: if the group has several ranks, its arrays lie where the parameters do.
-  static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters, comm::ProcessGroup* group, Stream* stream,
+  static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters,
+                                                     comm::ProcessGroup* group, Stream* stream,
                                                      const DdpOptions& options);
-  static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters, const std::vector<Parameter*>& members,
-                                                     comm::ProcessGroup* group, Stream* stream, const DdpOptions& options);
+  static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters,
+                                                     const std::vector<Parameter*>& members,
+                                                     comm::ProcessGroup* group, Stream* stream,
+                                                     const DdpOptions& options);
   ~Ddp() override;
 
   void BeginStep(int num_passes) override;
@@ -38,7 +41,9 @@ class Ddp final : public GradientSync {
   // Waits for every bucket. Afterwards all gradients are sums over replicas.
   void Finish(Context& context) override;
   // Reports buckets only with several replicas. The gradients of one replica are already the sum.
-  void OnBucket(std::function<void(size_t bucket)> on_bucket) override { on_bucket_ = std::move(on_bucket); }
+  void OnBucket(std::function<void(size_t bucket)> on_bucket) override {
+    on_bucket_ = std::move(on_bucket);
+  }
   void Replay() override;
   void Reduce(size_t bucket) override;
 
@@ -57,6 +62,7 @@ class Ddp final : public GradientSync {
 // Returns Ok if `value` is the same on all ranks, and Internal if replicas have drifted apart.
 // Collective over `group`.
 // REQUIRES: the group's arrays lie in host memory.
-absl::Status VerifyEqual(comm::ProcessGroup& group, uint64_t value, const char* what, absl::Time deadline);
+absl::Status VerifyEqual(comm::ProcessGroup& group, uint64_t value, const char* what,
+                         absl::Time deadline);
 
 }  // namespace tandem::parallel

@@ -21,9 +21,11 @@ constexpr size_t kBucketBytes = 4 << 20;
 // within one chunk.
 template <class Visit>
 void ForEachRun(const GradientBuckets::Member& member, const Visit& visit) {
-  const size_t begin = member.offset / sizeof(float), size = static_cast<size_t>(member.parameter->shape.num_elements());
+  const size_t begin = member.offset / sizeof(float),
+               size = static_cast<size_t>(member.parameter->shape.num_elements());
   for (size_t element = 0; element < size;) {
-    const size_t column = (begin + element) % kChunk, count = std::min(size - element, kChunk - column);
+    const size_t column = (begin + element) % kChunk,
+                 count = std::min(size - element, kChunk - column);
     visit((begin + element) / kChunk, column, element, count);
     element += count;
   }
@@ -31,21 +33,22 @@ void ForEachRun(const GradientBuckets::Member& member, const Visit& visit) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServedParameters>> ServedParameters::Create(ps::RowClient* rows, ps::TableAdmin* admin,
-                                                                           ParameterSet* parameters, const std::vector<Part>& parts,
-                                                                           sparse::StepPushes* pushes, Stream* stream) {
+absl::StatusOr<std::unique_ptr<ServedParameters>> ServedParameters::Create(
+    ps::RowClient* rows, ps::TableAdmin* admin, ParameterSet* parameters,
+    const std::vector<Part>& parts, sparse::StepPushes* pushes, Stream* stream) {
   TANDEM_CHECK(parameters->dtype() == DType::F32 && !parameters->device().is_cuda());
   std::unique_ptr<ServedParameters> made(new ServedParameters(rows, admin, pushes, stream));
   made->parameters_ = parameters;
   for (const Part& part : parts) {
     Table& table = *made->tables_.emplace_back(std::make_unique<Table>());
     table.number = part.table;
-    ASSIGN_OR_RETURN(table.gradients,
-                     GradientBuckets::Create(*parameters, part.parameters, stream,
-                                             {.bucket_bytes = kBucketBytes, .unit_bytes = kChunkBytes},
-                                             [made = made.get(), &table](Context& context, size_t bucket) {
-                                               made->Push(context, table, bucket);
-                                             }));
+    ASSIGN_OR_RETURN(
+        table.gradients,
+        GradientBuckets::Create(*parameters, part.parameters, stream,
+                                {.bucket_bytes = kBucketBytes, .unit_bytes = kChunkBytes},
+                                [made = made.get(), &table](Context& context, size_t bucket) {
+                                  made->Push(context, table, bucket);
+                                }));
     for (const GradientBuckets::Bucket& bucket : table.gradients->buckets()) {
       auto ids = std::make_shared<std::vector<uint64_t>>(bucket.memory->num_bytes() / kChunkBytes);
       for (uint64_t& id : *ids) {
@@ -80,7 +83,8 @@ std::vector<float*> ServedParameters::ArraysOf(const optim::DenseState::Entry& e
 
 size_t ServedParameters::PlaceOf(const Parameter* parameter) const {
   const auto& all = parameters_->all();
-  const auto place = std::find_if(all.begin(), all.end(), [=](const auto& other) { return other.get() == parameter; });
+  const auto place = std::find_if(all.begin(), all.end(),
+                                  [=](const auto& other) { return other.get() == parameter; });
   return static_cast<size_t>(place - all.begin());
 }
 
@@ -90,23 +94,27 @@ void ServedParameters::AddEntries(optim::DenseState* state) const {
       for (const GradientBuckets::Member& member : bucket.members) {
         optim::DenseState::Entry& entry = state->entries[PlaceOf(member.parameter)];
         entry = {Tensor::Zeros(member.parameter->shape, DType::F32), {}};
-        for (size_t s = 0; s < state->slot_names.size(); ++s) entry.slots.push_back(Tensor::Zeros(member.parameter->shape, DType::F32));
+        for (size_t s = 0; s < state->slot_names.size(); ++s)
+          entry.slots.push_back(Tensor::Zeros(member.parameter->shape, DType::F32));
       }
     }
   }
 }
 
-absl::Status ServedParameters::WriteState(const optim::DenseState* state, absl::Time deadline) const {
+absl::Status ServedParameters::WriteState(const optim::DenseState* state,
+                                          absl::Time deadline) const {
   const size_t width = kChunk * (1 + (state == nullptr ? 0 : state->slot_names.size()));
   return ForEachBucket([&](const Table& table, size_t b) {
     const std::vector<uint64_t>& ids = *table.bucket_ids[b];
     std::vector<float> rows(ids.size() * width);
     for (const GradientBuckets::Member& member : table.gradients->buckets()[b].members) {
-      const std::vector<float*> arrays =
-          ArraysOf(state == nullptr ? optim::DenseState::Entry{member.parameter->variable.value(), {}} : state->entries[PlaceOf(member.parameter)]);
+      const std::vector<float*> arrays = ArraysOf(
+          state == nullptr ? optim::DenseState::Entry{member.parameter->variable.value(), {}}
+                           : state->entries[PlaceOf(member.parameter)]);
       ForEachRun(member, [&](size_t chunk, size_t column, size_t element, size_t count) {
         for (size_t a = 0; a < arrays.size(); ++a) {
-          std::memcpy(&rows[chunk * width + a * kChunk + column], arrays[a] + element, count * sizeof(float));
+          std::memcpy(&rows[chunk * width + a * kChunk + column], arrays[a] + element,
+                      count * sizeof(float));
         }
       });
     }
@@ -124,7 +132,8 @@ absl::Status ServedParameters::ReadState(optim::DenseState* state, absl::Time de
       const std::vector<float*> arrays = ArraysOf(state->entries[PlaceOf(member.parameter)]);
       ForEachRun(member, [&](size_t chunk, size_t column, size_t element, size_t count) {
         for (size_t a = 0; a < arrays.size(); ++a) {
-          std::memcpy(arrays[a] + element, &rows[chunk * width + a * kChunk + column], count * sizeof(float));
+          std::memcpy(arrays[a] + element, &rows[chunk * width + a * kChunk + column],
+                      count * sizeof(float));
         }
       });
     }
@@ -134,7 +143,8 @@ absl::Status ServedParameters::ReadState(optim::DenseState* state, absl::Time de
 
 void ServedParameters::PullWeights(uint64_t step) {
   std::vector<ps::PullSegment> segments;
-  for (const auto& table : tables_) segments.push_back({table->number, table->ids, static_cast<float*>(table->weights->data())});
+  for (const auto& table : tables_)
+    segments.push_back({table->number, table->ids, static_cast<float*>(table->weights->data())});
   pulled_ = rows_->Pull(step, /*create=*/false, std::move(segments));
 }
 
@@ -152,7 +162,8 @@ void ServedParameters::ShowWeights() {
     for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
       for (const GradientBuckets::Member& member : bucket.members) {
         const Parameter& parameter = *member.parameter;
-        const Tensor arrived = Tensor::InBuffer(table->weights, begin + member.offset, parameter.shape, DType::F32);
+        const Tensor arrived =
+            Tensor::InBuffer(table->weights, begin + member.offset, parameter.shape, DType::F32);
         kernels::Copy(parameter.variable.value().view(), arrived.view(), *stream_);
         const Tensor& shadow = parameter.variable.leaf().shadow();
         if (shadow.defined()) kernels::Cast(shadow.view(), arrived.view(), *stream_);
@@ -175,8 +186,9 @@ void ServedParameters::Push(Context& context, const Table& table, size_t bucket)
   if (context.failed()) return;
   const auto& ids = table.bucket_ids[bucket];
   const std::shared_ptr<Buffer>& memory = table.gradients->buckets()[bucket].memory;
-  const Tensor gradients =
-      Tensor::InBuffer(memory, 0, Shape{static_cast<int64_t>(ids->size()), static_cast<int64_t>(kChunk)}, DType::F32);
+  const Tensor gradients = Tensor::InBuffer(
+      memory, 0, Shape{static_cast<int64_t>(ids->size()), static_cast<int64_t>(kChunk)},
+      DType::F32);
   if (!std::isfinite(kernels::SquaredNorm(gradients.data<float>(), gradients.num_elements()))) {
     finite_ = false;
     return;
@@ -190,8 +202,10 @@ std::optional<std::string> ServedParameters::KeptBack() const {
   for (const auto& table : tables_) {
     for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
       for (const GradientBuckets::Member& member : bucket.members) {
-        const Tensor gradient = Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape, DType::F32);
-        if (!std::isfinite(kernels::SumOfSquares(gradient.view(), *stream_))) return member.parameter->name;
+        const Tensor gradient =
+            Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape, DType::F32);
+        if (!std::isfinite(kernels::SumOfSquares(gradient.view(), *stream_)))
+          return member.parameter->name;
       }
     }
   }

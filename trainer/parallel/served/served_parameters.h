@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/check.h"
 #include "ps/client/row_client.h"
 #include "ps/client/table_admin.h"
-#include "kernels/base/check.h"
 #include "trainer/optim/dense_state.h"
 #include "trainer/parallel/gradient_buckets.h"
 #include "trainer/parallel/gradient_sync.h"
@@ -37,8 +37,9 @@ class ServedParameters final : public GradientSync {
   // Makes the sync for the parameters of `parts`. `pushes` collects the pushes of the step.
   // REQUIRES: parameters lie in host memory, in f32.
   // REQUIRES: `parameters` contains all parts' parameters, and all pointers outlive the object.
-  static absl::StatusOr<std::unique_ptr<ServedParameters>> Create(ps::RowClient* rows, ps::TableAdmin* admin, ParameterSet* parameters,
-                                                                  const std::vector<Part>& parts, sparse::StepPushes* pushes, Stream* stream);
+  static absl::StatusOr<std::unique_ptr<ServedParameters>> Create(
+      ps::RowClient* rows, ps::TableAdmin* admin, ParameterSet* parameters,
+      const std::vector<Part>& parts, sparse::StepPushes* pushes, Stream* stream);
   ~ServedParameters() override;  // waits for a pull, which writes into this object's memory
 
   void BeginStep(int num_passes) override;
@@ -46,7 +47,9 @@ class ServedParameters final : public GradientSync {
   void Finish(Context& context) override;
   std::optional<std::string> KeptBack() const override;
   // Accepts only null, because passes with served parameters are not recorded.
-  void OnBucket(std::function<void(size_t)> on_bucket) override { TANDEM_CHECK(on_bucket == nullptr); }
+  void OnBucket(std::function<void(size_t)> on_bucket) override {
+    TANDEM_CHECK(on_bucket == nullptr);
+  }
   void Replay() override { TANDEM_CHECK(false); }
   void Reduce(size_t) override { TANDEM_CHECK(false); }
 
@@ -62,11 +65,12 @@ class ServedParameters final : public GradientSync {
     uint32_t number;
     std::unique_ptr<GradientBuckets> gradients;
     std::vector<std::shared_ptr<const std::vector<uint64_t>>> bucket_ids;
-    std::vector<uint64_t> ids;     // of all buckets, in order
+    std::vector<uint64_t> ids;        // of all buckets, in order
     std::shared_ptr<Buffer> weights;  // [ids, kChunk], the pulled weights
   };
 
-  ServedParameters(ps::RowClient* rows, ps::TableAdmin* admin, sparse::StepPushes* pushes, Stream* stream)
+  ServedParameters(ps::RowClient* rows, ps::TableAdmin* admin, sparse::StepPushes* pushes,
+                   Stream* stream)
       : rows_(rows), admin_(admin), pushes_(pushes), stream_(stream) {}
   void Push(Context& context, const Table& table, size_t bucket);
   // Calls visit(table, bucket number) for all buckets, up to the first error.
