@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Holds what a machine can of plain English: how comments begin, documents that are named but not there, and the length of READMEs.
+# Holds what a machine can of plain English without clang-format: how comments begin, documents that are named but not there, the length of
+# READMEs and the width of lines.
 # Prints a line for each violation and ends with 1 if there is any.
 # usage: tests/architecture/language.sh [ROOT]
 set -euo pipefail
@@ -36,6 +37,18 @@ documents() {
   done
 }
 
+# Sources have 100 columns (.clang-format). A raw string is as wide as its text.
+widths() {
+  sources | xargs -r awk '
+    FNR == 1 { raw = 0 }
+    {
+      opens = index($0, "R\"")
+      if (length($0) > 100 && !raw && !opens) print FILENAME ":" FNR ": " length($0) " columns; allowed: 100"
+      if (opens) raw = 1
+      if (raw && index($0, ")\"")) raw = 0
+    }'
+}
+
 # A README is read in one go: the root one in 150 lines, that of a room in 60.
 lengths() {
   local file limit
@@ -47,5 +60,5 @@ lengths() {
   true
 }
 
-found=$(openings; documents; lengths)
+found=$(openings; documents; lengths; widths)
 [[ -z $found ]] || { echo "$found"; exit 1; }

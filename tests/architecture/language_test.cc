@@ -71,5 +71,11 @@ TEST_F(MadeUpPagesTest, LongReadmesAreRefused) {
   EXPECT_EQ(Violations(root_), "./ps/README.md: 61 lines; allowed: 60\n");
 }
 
+TEST_F(MadeUpPagesTest, WideLinesAreRefusedButRawStringsAreNot) {
+  const std::string wide(101, 'x');
+  Write("ps/b.h", "const char* a = R\"(\n" + wide + "\n)\";\nint " + wide + ";\n");
+  EXPECT_EQ(Violations(root_), "ps/b.h:4: 106 columns; allowed: 100\n");
+}
+
 }  // namespace
 }  // namespace tandem

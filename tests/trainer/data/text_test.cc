@@ -69,7 +69,8 @@ TEST(TextTest, AByteOrderMarkInsideTheTextIsASymbol) {
 
 TEST(TextTest, SymbolsOfOneToFourBytesAndNulAreSymbols) {
   const std::string all =
-      "\0z\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF\xF0\x90\x80\x80\xF4\x8F\xBF\xBF"s;
+      "\0z\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80"
+      "\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF\xF0\x90\x80\x80\xF4\x8F\xBF\xBF"s;
   EXPECT_EQ(Parts(all + all), all + "|" + all);
   const TempFile file(all + all);
   EXPECT_EQ(ReadText(file.path(), 0.5, 1)->vocabulary.size(), 11);
