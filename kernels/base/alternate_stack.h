@@ -1,7 +1,7 @@
 // A second stack for a thread's signal handlers. On processors without AVX-512, oneDNN 2.6's f32
 // kernels use the stack pointer as a heap pointer (oneDNN issue 4845). The kernel would write a
 // handler's frame over weights below that address. Tandem's own handlers never run on a computing
-// thread (trainer/cli/signals.h); the second stack protects from a profiler's handlers.
+// thread (trainer/cli/process/signals.h); the second stack protects from a profiler's handlers.
 // Thread rule: each call is about the calling thread.
 #pragma once
 

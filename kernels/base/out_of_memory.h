@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-// The exit code of a failure that may not happen the next time (trainer/cli/exit_code.h).
+// The exit code of a failure that may not happen the next time (trainer/cli/process/exit_code.h).
 inline constexpr int kExitTemporary = 75;
 
 // `wanted_bytes` is 0 if unknown. Allocates no memory.

@@ -118,6 +118,7 @@ constexpr Room kRooms[] = {
      "trainer/autograd trainer/autograd/ops trainer/tensor "
      "ps/client/clients.h ps/client/row_client.h ps/client/table_admin.h rpc rpc/master proto "
      "kernels kernels/memory kernels/trace kernels/base"},
+    {"trainer/cli/process", "rpc kernels/base"},
     {"trainer/cli", "trainer/ ps/ rpc/ proto kernels/"},
     {"trainer/bench", "trainer/ ps/ rpc/ proto kernels/"},
     {"trainer/main.cc", "trainer/cli trainer/bench"},

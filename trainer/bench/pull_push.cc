@@ -21,9 +21,9 @@
 #include "trainer/bench/figures.h"
 #include "trainer/bench/pull_push_roles.h"
 #include "trainer/bench/raw_bytes.h"
-#include "trainer/cli/failure.h"
-#include "trainer/cli/signals.h"
-#include "trainer/cli/supervisor.h"
+#include "trainer/cli/process/failure.h"
+#include "trainer/cli/process/signals.h"
+#include "trainer/cli/process/supervisor.h"
 #include "trainer/report/json.h"
 
 namespace tandem::bench {

@@ -15,7 +15,7 @@
 #include "trainer/bench/commands.h"
 #include "trainer/bench/data.h"
 #include "trainer/bench/figures.h"
-#include "trainer/cli/failure.h"
+#include "trainer/cli/process/failure.h"
 #include "trainer/cli/report.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_options.h"

@@ -22,7 +22,7 @@
 #include "trainer/bench/commands.h"
 #include "trainer/bench/figures.h"
 #include "trainer/bench/ids.h"
-#include "trainer/cli/failure.h"
+#include "trainer/cli/process/failure.h"
 #include "trainer/report/json.h"
 
 namespace tandem::bench {

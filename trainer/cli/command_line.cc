@@ -11,10 +11,10 @@
 #include "rpc/address.h"
 #include "rpc/process.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/failure.h"
 #include "trainer/cli/help_text.h"
-#include "trainer/cli/process_limits.h"
-#include "trainer/cli/signals.h"
+#include "trainer/cli/process/failure.h"
+#include "trainer/cli/process/process_limits.h"
+#include "trainer/cli/process/signals.h"
 #include "trainer/cli/version.h"
 #include "trainer/job/nearest_name.h"
 

@@ -11,7 +11,7 @@
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/saved_data.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/failure.h"
+#include "trainer/cli/process/failure.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/saved_tables.h"
 #include "trainer/comm/host/thread_group.h"

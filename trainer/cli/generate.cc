@@ -9,7 +9,7 @@
 #include "kernels/reduce.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/failure.h"
+#include "trainer/cli/process/failure.h"
 #include "trainer/cli/saved_tables.h"
 #include "trainer/data/vocabulary.h"
 #include "trainer/job/job_options.h"

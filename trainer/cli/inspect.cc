@@ -22,7 +22,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/saved_data.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/failure.h"
+#include "trainer/cli/process/failure.h"
 #include "trainer/report/progress.h"
 
 namespace tandem::cli {

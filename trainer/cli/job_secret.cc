@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "rpc/address.h"
-#include "trainer/cli/failure.h"
+#include "trainer/cli/process/failure.h"
 
 namespace tandem::cli {
 

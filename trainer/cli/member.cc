@@ -4,16 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
-#include "trainer/cli/failure.h"
-#include "trainer/cli/signals.h"
+#include "trainer/cli/process/failure.h"
+#include "trainer/cli/process/host_name.h"
+#include "trainer/cli/process/signals.h"
 #include "trainer/job/job_config.h"
 
 namespace tandem::cli {
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
-}
 
 SignalWatch::SignalWatch(std::function<bool()> needed, std::function<void()> on_signal) {
   thread_ = std::thread([this, needed = std::move(needed), on_signal = std::move(on_signal)] {

@@ -17,9 +17,6 @@
 
 namespace tandem::cli {
 
-// The name of this machine. Members compare names to know who shares a machine.
-std::string HostName();
-
 // Calls `on_signal` once, on a thread of its own, after SIGTERM or SIGINT. Calls it soon, but waits
 // while `needed` (called on that thread) returns true, at most kStopGrace. Signals often reach all
 // members at once, and trainers then still write a checkpoint with the servers' help. A member ends

@@ -14,8 +14,8 @@
 #include "kernels/base/utf8.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/cli/exit_code.h"
-#include "trainer/cli/signals.h"
+#include "trainer/cli/process/exit_code.h"
+#include "trainer/cli/process/signals.h"
 
 namespace tandem::cli {
 

@@ -5,10 +5,10 @@
 #include "kernels/base/status_macros.h"
 #include "ps/server/service.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/failure.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
-#include "trainer/cli/signals.h"
+#include "trainer/cli/process/failure.h"
+#include "trainer/cli/process/signals.h"
 #include "trainer/job/job_config.h"
 
 namespace tandem::cli {

@@ -1,10 +1,10 @@
 // `tandem worker`: hosts remote modules for the job's trainers until the job is over.
 #include "kernels/base/status_macros.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/failure.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
-#include "trainer/cli/signals.h"
+#include "trainer/cli/process/failure.h"
+#include "trainer/cli/process/signals.h"
 #include "trainer/job/job_config.h"
 #include "trainer/remote/host.h"
 #include "trainer/remote/layer_modules.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "trainer/cli/commands.h"
-#include "trainer/cli/failure.h"
+#include "trainer/cli/process/failure.h"
 #include "trainer/data/floors.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/tasks/sequence_data.h"

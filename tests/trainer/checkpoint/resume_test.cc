@@ -4,7 +4,7 @@
 #include "tests/trainer/checkpoint/trained_run.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/cli/exit_code.h"
+#include "trainer/cli/process/exit_code.h"
 #include "trainer/cli/run_folder.h"
 
 namespace tandem {

@@ -1,5 +1,5 @@
 // The lock of an --out folder: its owner, its end, and the file that it leaves.
-#include "trainer/cli/folder_lock.h"
+#include "trainer/cli/process/folder_lock.h"
 
 #include <csignal>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "trainer/cli/folder_lock.h"
+#include "trainer/cli/process/folder_lock.h"
 
 #include <cerrno>
 #include <csignal>
@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/cli/member.h"
+#include "trainer/cli/process/host_name.h"
 
 namespace tandem::cli {
 

@@ -1,4 +1,4 @@
-#include "trainer/cli/process_limits.h"
+#include "trainer/cli/process/process_limits.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/out_of_memory.h"
-#include "trainer/cli/supervisor.h"
+#include "trainer/cli/process/supervisor.h"
 
 namespace tandem::cli {
 

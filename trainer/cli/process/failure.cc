@@ -1,4 +1,4 @@
-#include "trainer/cli/failure.h"
+#include "trainer/cli/process/failure.h"
 
 #include <cstdio>
 
@@ -6,8 +6,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/base/utf8.h"
-#include "trainer/cli/exit_code.h"
-#include "trainer/cli/supervisor.h"
+#include "trainer/cli/process/exit_code.h"
+#include "trainer/cli/process/supervisor.h"
 
 namespace tandem::cli {
 

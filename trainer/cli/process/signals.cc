@@ -1,4 +1,4 @@
-#include "trainer/cli/signals.h"
+#include "trainer/cli/process/signals.h"
 
 #include <atomic>
 #include <csignal>

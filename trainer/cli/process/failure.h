@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "trainer/cli/signals.h"
+#include "trainer/cli/process/signals.h"
 
 namespace tandem::cli {
 

@@ -1,4 +1,4 @@
-#include "trainer/cli/supervisor.h"
+#include "trainer/cli/process/supervisor.h"
 
 #include <cerrno>
 #include <csignal>
@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/cli/failure.h"
-#include "trainer/cli/signals.h"
+#include "trainer/cli/process/failure.h"
+#include "trainer/cli/process/signals.h"
 
 namespace tandem::cli {
 

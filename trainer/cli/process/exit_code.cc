@@ -1,4 +1,4 @@
-#include "trainer/cli/exit_code.h"
+#include "trainer/cli/process/exit_code.h"
 
 #include "kernels/base/out_of_memory.h"
 
