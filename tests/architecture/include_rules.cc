@@ -146,6 +146,8 @@ const std::vector<Library>& Libraries() {
       {"grpc", {"rpc/"}},
       {"openssl/", {"rpc/"}},
       {"prometheus/", {"rpc/"}},
+      {"nlohmann/",
+       {"trainer/report/", "trainer/bench/", "trainer/checkpoint/safetensors_header.cc"}},
       {"google/protobuf/", {"proto/", "rpc/", "ps/", "trainer/", "examples/"}},
   };
   return *libraries;

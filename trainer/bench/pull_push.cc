@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <google/protobuf/text_format.h>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -272,22 +273,30 @@ void Print(const Measured& m) {
 }
 
 std::string JsonObject(const Measured& m) {
-  return absl::StrCat(
-      "{\"mode\":\"", ModeName(m.bench), "\",\"clients\":", m.bench.clients(),
-      ",\"servers\":", m.bench.servers(), ",\"threads\":", m.bench.threads(),
-      ",\"permits\":", m.bench.permits(), ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(),
-      ",\"batch\":", m.bench.batch(), ",\"ids\":\"", IdsName(m.bench), "\",\"path\":\"",
-      PathName(m.bench), "\",\"wire\":\"", ps::NameOf(m.bench.wire()),
-      "\",\"rows_per_second\":", report::JsonNumber(m.rows_per_second),
-      ",\"gb_per_second\":", report::JsonNumber(m.bytes_per_second * 1e-9),
-      ",\"p50_ms\":", report::JsonNumber(m.p50_seconds * 1e3),
-      ",\"p99_ms\":", report::JsonNumber(m.p99_seconds * 1e3),
-      ",\"pull_ms\":", report::JsonNumber(m.pull_seconds * 1e3),
-      ",\"own_ms\":", report::JsonNumber(m.own_seconds * 1e3),
-      ",\"push_ms\":", report::JsonNumber(m.push_seconds * 1e3), ",\"raw_", PathName(m.bench),
-      "_gb_per_second\":", report::JsonNumber(m.raw_bytes_per_second * 1e-9), ",\"ratio_to_raw_",
-      PathName(m.bench), "\":", report::JsonNumber(m.ratio),
-      ",\"correct\":", m.wrong.empty() ? "true" : "false", "}");
+  using report::NineDigits;
+  const std::string path = PathName(m.bench);
+  return report::JsonText(
+      {{"mode", ModeName(m.bench)},
+       {"clients", m.bench.clients()},
+       {"servers", m.bench.servers()},
+       {"threads", m.bench.threads()},
+       {"permits", m.bench.permits()},
+       {"rows", m.bench.rows()},
+       {"dim", m.bench.dim()},
+       {"batch", m.bench.batch()},
+       {"ids", IdsName(m.bench)},
+       {"path", path},
+       {"wire", ps::NameOf(m.bench.wire())},
+       {"rows_per_second", NineDigits(m.rows_per_second)},
+       {"gb_per_second", NineDigits(m.bytes_per_second * 1e-9)},
+       {"p50_ms", NineDigits(m.p50_seconds * 1e3)},
+       {"p99_ms", NineDigits(m.p99_seconds * 1e3)},
+       {"pull_ms", NineDigits(m.pull_seconds * 1e3)},
+       {"own_ms", NineDigits(m.own_seconds * 1e3)},
+       {"push_ms", NineDigits(m.push_seconds * 1e3)},
+       {"raw_" + path + "_gb_per_second", NineDigits(m.raw_bytes_per_second * 1e-9)},
+       {"ratio_to_raw_" + path, NineDigits(m.ratio)},
+       {"correct", m.wrong.empty()}});
 }
 
 absl::StatusOr<PullPushCase> MakeCase(const PullPushOptions& options, const std::string& mode,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -241,11 +242,12 @@ void Print(const Measured& m) {
 }
 
 std::string JsonObject(const Measured& m) {
-  return absl::StrCat("{\"job\":", report::JsonString(m.job), ",\"threads\":", m.threads,
-                      ",\"dtype\":", report::JsonString(m.dtype),
-                      ",\"device\":", report::JsonString(cli::DeviceName(m.device)),
-                      ",\"tokens_per_second\":", report::JsonNumber(m.tokens_per_second),
-                      ",\"samples_per_second\":", report::JsonNumber(m.samples_per_second), "}");
+  return report::JsonText({{"job", m.job},
+                           {"threads", m.threads},
+                           {"dtype", m.dtype},
+                           {"device", cli::DeviceName(m.device)},
+                           {"tokens_per_second", report::NineDigits(m.tokens_per_second)},
+                           {"samples_per_second", report::NineDigits(m.samples_per_second)}});
 }
 
 struct Combination {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -326,22 +327,22 @@ void Print(const StoreFigures& f) {
 }
 
 std::string JsonObject(const StoreFigures& f) {
-  std::string text = absl::StrCat("{\"op\":\"", f.op, "\",\"ids\":\"", f.ids, "\",\"dim\":", f.dim,
-                                  ",\"rows\":", f.rows, ",\"storage\":\"", f.storage,
-                                  "\",\"rows_per_second\":", report::JsonNumber(f.rows_per_second));
+  using report::NineDigits;
+  nlohmann::ordered_json json{
+      {"op", f.op},     {"ids", f.ids},         {"dim", f.dim},
+      {"rows", f.rows}, {"storage", f.storage}, {"rows_per_second", NineDigits(f.rows_per_second)}};
   if (f.ceiling_rows_per_second > 0) {
-    absl::StrAppend(
-        &text, ",\"ceiling_rows_per_second\":", report::JsonNumber(f.ceiling_rows_per_second),
-        ",\"ratio\":", report::JsonNumber(f.rows_per_second / f.ceiling_rows_per_second),
-        ",\"gb_per_second\":", report::JsonNumber(f.bytes_per_second * 1e-9));
+    json["ceiling_rows_per_second"] = NineDigits(f.ceiling_rows_per_second);
+    json["ratio"] = NineDigits(f.rows_per_second / f.ceiling_rows_per_second);
+    json["gb_per_second"] = NineDigits(f.bytes_per_second * 1e-9);
   }
-  absl::StrAppend(&text, ",\"p50_us\":", report::JsonNumber(f.p50_us),
-                  ",\"p99_us\":", report::JsonNumber(f.p99_us),
-                  ",\"max_us\":", report::JsonNumber(f.max_us),
-                  ",\"bytes_per_row\":", report::JsonNumber(f.bytes_per_row),
-                  ",\"field_bytes\":", report::JsonNumber(f.field_bytes),
-                  ",\"correct\":", f.correct ? "true" : "false", "}");
-  return text;
+  json.update({{"p50_us", NineDigits(f.p50_us)},
+               {"p99_us", NineDigits(f.p99_us)},
+               {"max_us", NineDigits(f.max_us)},
+               {"bytes_per_row", NineDigits(f.bytes_per_row)},
+               {"field_bytes", NineDigits(f.field_bytes)},
+               {"correct", f.correct}});
+  return report::JsonText(json);
 }
 
 // ResourceExhausted unless the machine has that much memory available.

@@ -1,12 +1,13 @@
 #include "trainer/checkpoint/safetensors_header.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 
 namespace tandem::checkpoint {
@@ -19,198 +20,149 @@ constexpr struct {
 } kDTypes[] = {{DType::F32, "F32"}, {DType::F64, "F64"}, {DType::BF16, "BF16"},
                {DType::I64, "I64"}, {DType::U64, "U64"}, {DType::U8, "U8"}};
 
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const unsigned char c : text) {
-    if (c == '"' || c == '\\')
-      out += {'\\', static_cast<char>(c)};
-    else if (c < 0x20)
-      absl::StrAppendFormat(&out, "\\u%04x", c);
-    else
-      out += static_cast<char>(c);
-  }
-  return out + "\"";
-}
+constexpr char kDTypeKey[] = "dtype", kShapeKey[] = "shape", kOffsetsKey[] = "data_offsets";
 
-void AppendUtf8(uint32_t code, std::string& out) {
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-  } else if (code < 0x800) {
-    out += {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
-  } else {
-    out += {static_cast<char>(0xe0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3f)),
-            static_cast<char>(0x80 | (code & 0x3f))};
-  }
-}
-
-// Reads the kinds of JSON values that a header has. After an error every method returns at once.
-class Cursor {
+// Takes the parser's events. Keeps no tree and refuses every event that the format does not have at
+// its place, so a hostile header costs little more than its bytes. The parser ends at the first
+// method that returns false.
+class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit Cursor(std::string_view text) : text_(text) {}
+  explicit HeaderEvents(SafetensorsHeader& header) : header_(header) {}
 
   const absl::Status& status() const { return status_; }
-  bool failed() const { return !status_.ok(); }
-  void Fail(std::string_view what) {
-    if (status_.ok()) {
-      status_ = absl::InvalidArgumentError(absl::StrCat(
-          "malformed header, byte ", place_, ": ", absl::string_view(what.data(), what.size())));
-    }
+
+  bool start_object(std::size_t) override {
+    if (place_ == Place::START) return Enter(Place::ROOT);
+    if (place_ != Place::ROOT) return Unexpected("an object");
+    if (key_ == kMetadata) return Enter(Place::METADATA);
+    header_.tensors.emplace_back().name = key_;
+    return Enter(Place::TENSOR);
   }
 
-  // Skips blanks, and takes `c` if it comes next.
-  bool Take(char c) {
-    while (place_ < text_.size() &&
-           std::string_view(" \t\r\n").find(text_[place_]) != std::string_view::npos)
-      ++place_;
-    if (failed() || place_ == text_.size() || text_[place_] != c) return false;
-    ++place_;
+  bool key(std::string& key) override {
+    std::set<std::string>& keys = place_ == Place::ROOT ? root_keys_ : inner_keys_;
+    if (!keys.insert(key).second) return Fail("key ", key, " comes twice");
+    key_ = key;
+    return place_ != Place::TENSOR || key == kDTypeKey || key == kShapeKey || key == kOffsetsKey ||
+           Fail("key ", key, " is not known");
+  }
+
+  bool end_object() override {
+    if (place_ == Place::TENSOR && inner_keys_.size() != 3)
+      return Fail("tensor ", tensor().name, " needs dtype, shape and data_offsets");
+    inner_keys_.clear();
+    return Enter(place_ == Place::ROOT ? Place::END : Place::ROOT);
+  }
+
+  bool start_array(std::size_t) override {
+    if (place_ != Place::TENSOR || key_ == kDTypeKey) return Unexpected("a list");
+    numbers_.clear();
+    return Enter(Place::NUMBERS);
+  }
+
+  bool end_array() override {
+    Enter(Place::TENSOR);
+    return key_ == kShapeKey ? TakeShape() : TakeOffsets();
+  }
+
+  bool number_unsigned(uint64_t value) override {
+    if (place_ != Place::NUMBERS) return Unexpected("a number");
+    if (numbers_.size() == kMaxNumbers) return Fail(key_, " has more than 5 numbers");
+    numbers_.push_back(value);
     return true;
   }
-  void Expect(char c) {
-    if (!Take(c)) Fail(std::string("expected ") + c);
-  }
-  void ExpectEnd() {
-    Take('\0');  // skips the padding
-    if (place_ != text_.size()) Fail("text after the header's end");
+
+  bool string(std::string& text) override {
+    if (place_ == Place::TENSOR && key_ == kDTypeKey) return TakeDType(text);
+    if (place_ != Place::METADATA) return Unexpected("a string");
+    header_.metadata[key_] = text;
+    return true;
   }
 
-  std::string String() {
-    std::string out;
-    Expect('"');
-    while (!failed()) {
-      if (place_ == text_.size())
-        Fail("a string without an end");
-      else if (text_[place_] == '"')
-        return ++place_, out;
-      else if (text_[place_] == '\\')
-        Escape(out);
-      else if (static_cast<unsigned char>(text_[place_]) < 0x20)
-        Fail("a control character in a string");
-      else
-        out += text_[place_++];
+  // The parser takes a whole number beyond 64 bits for a float.
+  bool number_integer(int64_t) override { return Unexpected("a number below 0"); }
+  bool number_float(double, const std::string&) override { return Unexpected("another number"); }
+  bool null() override { return Unexpected("null"); }
+  bool boolean(bool) override { return Unexpected("true or false"); }
+  bool binary(binary_t&) override { return Unexpected("bytes"); }
+
+  bool parse_error(std::size_t place, const std::string&,
+                   const nlohmann::json::exception& error) override {
+    // "[NAME] parse error at line 1, column 3: WHERE - WHY; last read: TOKEN". A hostile token may
+    // be as long as the header.
+    std::string why = error.what();
+    why.resize(std::min({why.size(), why.find("; last read"), size_t{200}}));
+    for (const char* end : {"] ", " - "}) {
+      if (const size_t at = why.find(end); at != std::string::npos)
+        why.erase(0, at + std::strlen(end));
     }
-    return out;
-  }
-
-  uint64_t Number() {
-    Take('\0');
-    uint64_t value = 0;
-    const size_t first = place_;
-    for (; !failed() && place_ < text_.size() && text_[place_] >= '0' && text_[place_] <= '9';
-         ++place_) {
-      const uint64_t digit = static_cast<uint64_t>(text_[place_] - '0');
-      if (value > (std::numeric_limits<uint64_t>::max() - digit) / 10)
-        return Fail("a number beyond 64 bits"), 0;
-      value = value * 10 + digit;
-    }
-    if (place_ == first) Fail("expected a whole number");
-    return value;
-  }
-
-  std::vector<uint64_t> Numbers() {
-    std::vector<uint64_t> values;
-    Expect('[');
-    if (Take(']')) return values;
-    do {
-      values.push_back(Number());
-    } while (Take(','));
-    Expect(']');
-    return values;
-  }
-
-  // Calls member(key) after each key of an object. `member` reads the value.
-  template <class Member>
-  void Object(Member member) {
-    Expect('{');
-    if (Take('}')) return;
-    std::set<std::string> keys;
-    do {
-      const std::string key = String();
-      Expect(':');
-      if (!keys.insert(key).second) Fail("key " + key + " comes twice");
-      if (!failed()) member(key);
-    } while (Take(','));
-    Expect('}');
+    return Fail("byte ", place, ": ", why);
   }
 
  private:
-  void Escape(std::string& out) {
-    constexpr std::string_view kShort = "\"\\/bfnrt", kMeaning = "\"\\/\b\f\n\r\t";
-    const char kind = place_ + 1 < text_.size() ? text_[place_ + 1] : '\0';
-    if (const size_t which = kShort.find(kind); kind != '\0' && which != std::string_view::npos) {
-      out += kMeaning[which];
-      place_ += 2;
-      return;
-    }
-    uint32_t code = 0;
-    bool valid = kind == 'u' && place_ + 6 <= text_.size();
-    for (size_t i = 2; valid && i < 6; ++i) {
-      const size_t digit =
-          std::string_view("0123456789abcdef").find(static_cast<char>(text_[place_ + i] | 0x20));
-      valid = digit != std::string_view::npos;
-      code = code * 16 + static_cast<uint32_t>(digit);
-    }
-    if (!valid || (code >= 0xd800 && code < 0xe000))
-      return Fail("an escape that is not allowed here");
-    AppendUtf8(code, out);
-    place_ += 6;
+  enum class Place { START, ROOT, METADATA, TENSOR, NUMBERS, END };
+
+  TensorEntry& tensor() { return header_.tensors.back(); }
+
+  bool Enter(Place place) {
+    place_ = place;
+    return true;
   }
 
-  const std::string_view text_;
-  size_t place_ = 0;
+  template <class... Text>
+  bool Fail(const Text&... text) {
+    status_ = absl::InvalidArgumentError(absl::StrCat("malformed header, ", text...));
+    return false;
+  }
+
+  bool Unexpected(const char* found) {
+    if (place_ == Place::START) return Fail("expected an object, found ", found);
+    const char* expected = place_ == Place::ROOT       ? "an object"
+                           : place_ == Place::METADATA ? "a string"
+                           : place_ == Place::NUMBERS  ? "a whole number"
+                           : key_ == kDTypeKey         ? "an element type"
+                                                       : "a list";
+    return Fail("key ", key_, ": expected ", expected, ", found ", found);
+  }
+
+  bool TakeDType(const std::string& name) {
+    for (const auto& known : kDTypes) {
+      if (name != known.name) continue;
+      tensor().dtype = known.dtype;
+      return true;
+    }
+    return Fail("element type ", name, " is not known");
+  }
+
+  bool TakeShape() {
+    const Shape ones[] = {{}, {1}, {1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1, 1, 1}};
+    tensor().shape = ones[numbers_.size()];
+    uint64_t elements = 1;
+    for (size_t i = 0; i < numbers_.size(); ++i) {
+      const uint64_t limit = uint64_t{std::numeric_limits<int64_t>::max()} / 8;
+      if (numbers_[i] > limit / std::max<uint64_t>(1, elements)) return Fail("a shape too large");
+      elements *= numbers_[i];
+      tensor().shape[static_cast<int>(i)] = static_cast<int64_t>(numbers_[i]);
+    }
+    return true;
+  }
+
+  bool TakeOffsets() {
+    if (numbers_.size() != 2) return Fail("data_offsets must be two numbers");
+    tensor().begin = numbers_[0];
+    tensor().end = numbers_[1];
+    return true;
+  }
+
+  static constexpr size_t kMaxNumbers = Shape::kMaxDims;
+
+  SafetensorsHeader& header_;
   absl::Status status_;
+  Place place_ = Place::START;
+  std::string key_;                               // the last one
+  std::set<std::string> root_keys_, inner_keys_;  // inner: of the metadata or of a tensor
+  std::vector<uint64_t> numbers_;
 };
-
-void ReadDType(Cursor& cursor, TensorEntry& entry) {
-  const std::string name = cursor.String();
-  for (const auto& known : kDTypes) {
-    if (name == known.name) {
-      entry.dtype = known.dtype;
-      return;
-    }
-  }
-  cursor.Fail("element type " + name + " is not known");
-}
-
-void ReadShape(Cursor& cursor, TensorEntry& entry) {
-  const std::vector<uint64_t> dims = cursor.Numbers();
-  if (dims.size() > static_cast<size_t>(Shape::kMaxDims))
-    return cursor.Fail("a shape of more than 5 extents");
-  const int num_dims = static_cast<int>(dims.size());
-  Shape shape;
-  if (num_dims == 1) shape = Shape{0};
-  if (num_dims == 2) shape = Shape{0, 0};
-  if (num_dims == 3) shape = Shape{0, 0, 0};
-  if (num_dims == 4) shape = Shape{0, 0, 0, 0};
-  if (num_dims == 5) shape = Shape{0, 0, 0, 0, 0};
-  uint64_t elements = 1;
-  for (int i = 0; i < num_dims; ++i) {
-    const uint64_t limit = uint64_t{std::numeric_limits<int64_t>::max()} / 8;
-    if (dims[static_cast<size_t>(i)] > limit / std::max<uint64_t>(1, elements))
-      return cursor.Fail("a shape too large");
-    elements *= dims[static_cast<size_t>(i)];
-    shape[i] = static_cast<int64_t>(dims[static_cast<size_t>(i)]);
-  }
-  entry.shape = shape;
-}
-
-TensorEntry ReadTensor(Cursor& cursor, const std::string& name) {
-  TensorEntry entry;
-  entry.name = name;
-  int members = 0;
-  cursor.Object([&](const std::string& key) {
-    ++members;
-    if (key == "dtype") return ReadDType(cursor, entry);
-    if (key == "shape") return ReadShape(cursor, entry);
-    if (key != "data_offsets") return cursor.Fail("key " + key + " is not known");
-    const std::vector<uint64_t> offsets = cursor.Numbers();
-    if (offsets.size() != 2) return cursor.Fail("data_offsets must be two numbers");
-    entry.begin = offsets[0];
-    entry.end = offsets[1];
-  });
-  if (members != 3) cursor.Fail("tensor " + name + " needs dtype, shape and data_offsets");
-  return entry;
-}
 
 // Checks that the places follow each other without gaps and that each is as long as its tensor.
 absl::Status CheckPlaces(const std::vector<TensorEntry>& tensors, uint64_t data_bytes) {
@@ -232,41 +184,33 @@ absl::Status CheckPlaces(const std::vector<TensorEntry>& tensors, uint64_t data_
 }  // namespace
 
 std::string PrintHeader(const SafetensorsHeader& header) {
-  std::string json = "{";
-  if (!header.metadata.empty()) {
-    absl::StrAppend(&json, Quoted(kMetadata), ":");
-    for (char separator = '{'; const auto& [key, value] : header.metadata) {
-      json += separator + Quoted(key) + ":" + Quoted(value);
-      separator = ',';
-    }
-    json += "}";
-  }
+  // Appends to the list of members, because operator[] looks through all names.
+  nlohmann::ordered_json::object_t members;
+  if (!header.metadata.empty()) members.emplace_back(kMetadata, header.metadata);
   for (const TensorEntry& entry : header.tensors) {
     const auto* dtype = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                      [&](const auto& known) { return known.dtype == entry.dtype; });
-    absl::StrAppend(&json, json.size() > 1 ? "," : "", Quoted(entry.name), ":{\"dtype\":\"",
-                    dtype->name, "\",\"shape\":[");
-    for (int i = 0; i < entry.shape.num_dims(); ++i)
-      absl::StrAppend(&json, i > 0 ? "," : "", entry.shape[i]);
-    absl::StrAppend(&json, "],\"data_offsets\":[", entry.begin, ",", entry.end, "]}");
+    std::vector<int64_t> dims;
+    for (int i = 0; i < entry.shape.num_dims(); ++i) dims.push_back(entry.shape[i]);
+    members.emplace_back(
+        entry.name,
+        nlohmann::ordered_json{
+            {kDTypeKey, dtype->name}, {kShapeKey, dims}, {kOffsetsKey, {entry.begin, entry.end}}});
   }
-  json += "}";
+  std::string json = nlohmann::ordered_json(std::move(members))
+                         .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   json.resize((json.size() + 7) / 8 * 8, ' ');
   return json;
 }
 
 absl::StatusOr<SafetensorsHeader> ParseHeader(std::string_view json, uint64_t data_bytes) {
+  // The parser takes a zero byte for the end of the text, and passes over a byte order mark.
+  if (json.find('\0') != std::string_view::npos || json.substr(0, 3) == "\xef\xbb\xbf")
+    return absl::InvalidArgumentError("malformed header, a byte that JSON does not have");
   SafetensorsHeader header;
-  Cursor cursor(json);
-  cursor.Object([&](const std::string& key) {
-    if (key == kMetadata) {
-      cursor.Object([&](const std::string& name) { header.metadata[name] = cursor.String(); });
-    } else {
-      header.tensors.push_back(ReadTensor(cursor, key));
-    }
-  });
-  cursor.ExpectEnd();
-  RETURN_IF_ERROR(cursor.status());
+  HeaderEvents events(header);
+  nlohmann::json::sax_parse(json, &events);
+  RETURN_IF_ERROR(events.status());
   std::stable_sort(header.tensors.begin(), header.tensors.end(),
                    [](const TensorEntry& a, const TensorEntry& b) {
                      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);

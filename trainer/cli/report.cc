@@ -1,7 +1,6 @@
 #include "trainer/cli/report.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/process/exit_code.h"
 #include "trainer/cli/process/signals.h"
+#include "trainer/report/run_json.h"
 
 namespace tandem::cli {
 
@@ -42,11 +42,9 @@ std::optional<CheckpointManifest> NewestManifest(const std::string& folder) {
 
 // True if the run itself has recorded its end. Trainers that are told to end because another role
 // failed record "stopped".
-bool IsSummed(const std::string& path) {
-  std::ifstream file(path);
-  std::string text;
-  if (!std::getline(file, text)) return false;
-  return SignalReceived() || text.find("\"status\":\"stopped\"") == std::string::npos;
+bool IsSummed(const std::string& folder) {
+  const std::optional<std::string> status = report::StatusOfRun(folder);
+  return status.has_value() && (SignalReceived() || status != report::kStopped);
 }
 
 }  // namespace
@@ -59,19 +57,18 @@ void SummariseFailure(const std::string& folder, const Job& job, const report::R
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return;  // a device may have no end
   std::ifstream metrics(path);
-  if (!metrics || IsSummed(folder + "/summary.json")) return;
+  if (!metrics || IsSummed(folder)) return;
   report::RunSummary summary;
   summary.job = job.name();
   summary.seed = job.seed();
-  summary.status = ReceivedSignal() != 0 ? "stopped" : "failed";
+  summary.status = ReceivedSignal() != 0 ? report::kStopped : "failed";
   summary.layout = layout;
   summary.seconds = seconds;
   for (std::string line; std::getline(metrics, line);) {
-    int64_t step, epoch;
-    if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64 ",\"epoch\":%" SCNd64, &step, &epoch) != 2)
-      continue;
-    summary.steps = step;
-    summary.epochs = epoch - 1;
+    const std::optional<report::RecordPlace> place = report::PlaceOfRecord(line);
+    if (!place.has_value() || !place->epoch.has_value()) continue;
+    summary.steps = place->step;
+    summary.epochs = *place->epoch - 1;
   }
   if (const auto saved = NewestManifest(folder + "/checkpoints")) {
     summary.best_step = static_cast<int64_t>(saved->best_step());

@@ -1,7 +1,6 @@
 #include "trainer/cli/run_folder.h"
 
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "absl/strings/match.h"
@@ -11,6 +10,7 @@
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/saved_data.h"
+#include "trainer/report/run_json.h"
 
 namespace tandem::cli {
 
@@ -21,10 +21,7 @@ namespace fs = std::filesystem;
 std::string CheckpointsOf(const RunOptions& options) { return options.out + "/checkpoints"; }
 
 bool HasCompleted(const RunOptions& options) {
-  std::ifstream file(options.out + "/summary.json");
-  std::string text;
-  std::getline(file, text);
-  return text.find("\"status\":\"completed\"") != std::string::npos;
+  return report::StatusOfRun(options.out) == report::kCompleted;
 }
 
 bool HoldsRun(const RunOptions& options) {

@@ -1,15 +1,20 @@
-// The two kinds of JSON value that need care. The rest of a run's JSON is written by hand.
-// Thread rule: pure functions.
+// Text of the JSON that a run and the benches write. nlohmann::json holds the values and escapes
+// the strings. Numbers are printed here, because nlohmann prints 17 digits for some figures of
+// nine. Files that make values include <nlohmann/json.hpp>; headers do not. Thread rule: pure
+// functions.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <string_view>
 
 namespace tandem::report {
 
-// Nine digits; null for a NaN or an infinity, which JSON cannot express.
-std::string JsonNumber(double value);
-// Quoted and escaped. A byte that is not UTF-8 becomes U+FFFD, because JSON is UTF-8.
-std::string JsonString(std::string_view text);
+// One line, members in the order of their insertion. A NaN or an infinity is null, because JSON
+// cannot express them. A byte that is not UTF-8 becomes U+FFFD.
+std::string JsonText(const nlohmann::ordered_json& value);
+
+// Round to what the text shall hold: nine digits, or three places after the point.
+double NineDigits(double value);
+double Milliseconds(double seconds);
 
 }  // namespace tandem::report

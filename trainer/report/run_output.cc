@@ -1,7 +1,6 @@
 #include "trainer/report/run_output.h"
 
 #include <cerrno>
-#include <cinttypes>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,57 +13,13 @@
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/checkpoint/folder.h"
-#include "trainer/report/json.h"
+#include "trainer/report/run_json.h"
 
 namespace tandem::report {
 
 namespace {
 
 constexpr char kMetrics[] = "metrics.jsonl", kEvaluations[] = "evaluations.jsonl";
-
-std::string Object(const std::map<std::string, double>& metrics) {
-  return absl::StrCat("{",
-                      absl::StrJoin(metrics, ",",
-                                    [](std::string* out, const auto& entry) {
-                                      absl::StrAppend(out, JsonString(entry.first), ":",
-                                                      JsonNumber(entry.second));
-                                    }),
-                      "}");
-}
-
-std::string StepJson(const StepRecord& r) {
-  return absl::StrCat(
-      "{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"time\":", absl::StrFormat("%.3f", r.time),
-      ",\"elapsed_seconds\":", absl::StrFormat("%.3f", r.elapsed_seconds),
-      ",\"loss\":", JsonNumber(r.loss), ",\"lr\":", JsonNumber(r.learning_rate),
-      ",\"grad_norm\":", JsonNumber(r.grad_norm),
-      ",\"samples_per_second\":", JsonNumber(r.samples_per_second),
-      ",\"tokens_per_second\":", JsonNumber(r.tokens_per_second),
-      ",\"compute_ms\":", JsonNumber(r.compute_ms),
-      ",\"collective_ms\":", JsonNumber(r.collective_ms), ",\"pull_ms\":", JsonNumber(r.pull_ms),
-      ",\"push_ms\":", JsonNumber(r.push_ms), ",\"staleness\":", r.staleness,
-      r.mfu > 0 ? absl::StrCat(",\"mfu\":", JsonNumber(r.mfu)) : "",
-      r.skipped ? ",\"skipped\":true}" : "}");
-}
-
-std::string EvaluationJson(const EvaluationRecord& r) {
-  return absl::StrCat(
-      "{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"train/loss\":", JsonNumber(r.train_loss),
-      ",\"best\":", r.best ? "true" : "false", ",\"metrics\":", Object(r.metrics), "}");
-}
-
-std::string SummaryJson(const RunSummary& s) {
-  return absl::StrCat(
-      "{\"job\":", JsonString(s.job), ",\"status\":", JsonString(s.status), ",\"seed\":", s.seed,
-      ",\"steps\":", s.steps, ",\"epochs\":", s.epochs, ",\"best_epoch\":", s.best_epoch,
-      ",\"best_step\":", s.best_step, ",\"seconds\":", JsonNumber(s.seconds),
-      ",\"layout\":{\"ps\":", s.layout.ps, ",\"dp\":", s.layout.dp,
-      ",\"tp\":1,\"pp\":1,\"cp\":1,\"ep\":1,\"zero\":0},\"metrics\":", Object(s.metrics),
-      ",\"samples_per_second\":", JsonNumber(s.samples_per_second),
-      ",\"tokens_per_second\":", JsonNumber(s.tokens_per_second),
-      ",\"params_hash\":", s.params_hash ? JsonString(HashText(*s.params_hash)) : "null",
-      ",\"sparse_rows\":", s.sparse_rows, ",\"dense_parameters\":", s.dense_parameters, "}\n");
-}
 
 // A file that this user may not write, or a path that is not a file, is a wrong --out. A full disk
 // or file table may change.
@@ -132,9 +87,8 @@ absl::Status DropLinesAfter(const std::string& path, int64_t last_step) {
   std::string kept;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line) && !file.eof();) {
-    int64_t step;
-    if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64, &step) == 1 && step <= last_step)
-      absl::StrAppend(&kept, line, "\n");
+    const std::optional<RecordPlace> place = PlaceOfRecord(line);
+    if (place.has_value() && place->step <= last_step) absl::StrAppend(&kept, line, "\n");
   }
   return ReplaceFile(path, kept);
 }
@@ -224,13 +178,13 @@ void RunOutput::Note(const std::string& text) { progress_.Line(text); }
 
 absl::Status WriteSummary(const std::string& folder, const RunSummary& summary) {
   RETURN_IF_ERROR(MakeFolder(folder));
-  return ReplaceFile(folder + "/summary.json", SummaryJson(summary));
+  return ReplaceFile(folder + "/summary.json", SummaryJson(summary) + "\n");
 }
 
 absl::Status RunOutput::Finish(const RunSummary& summary) {
   progress_.End();
   RETURN_IF_ERROR(WriteSummary(folder_, summary));
-  progress_.Json(SummaryJson(summary).substr(0, SummaryJson(summary).size() - 1));
+  progress_.Json(SummaryJson(summary));
   return progress_.status();
 }
 

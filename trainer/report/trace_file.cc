@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -15,7 +16,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "kernels/base/checked_file.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/report/json.h"
@@ -23,6 +23,8 @@
 namespace tandem::report {
 
 namespace {
+
+using nlohmann::ordered_json;
 
 // Spans that are disjoint or nested, ordered by their beginning, outer spans first.
 struct Row {
@@ -100,16 +102,16 @@ class Writer {
   }
 
   void Role(int pid, const RoleTrace& trace) {
-    Meta("process_name", pid, 0, absl::StrCat("\"name\":", JsonString(trace.role())));
-    Meta("process_sort_index", pid, 0, absl::StrCat("\"sort_index\":", pid));
+    Meta("process_name", pid, 0, {{"name", trace.role()}});
+    Meta("process_sort_index", pid, 0, {{"sort_index", pid}});
     if (trace.num_dropped() > 0) {
       Meta("process_labels", pid, 0,
-           absl::StrCat("\"labels\":\"", trace.num_dropped(), " spans found no room\""));
+           {{"labels", absl::StrCat(trace.num_dropped(), " spans found no room")}});
     }
     int tid = 0;
     for (const Row& row : RowsOf(trace)) {
-      Meta("thread_name", pid, ++tid, absl::StrCat("\"name\":", JsonString(row.name)));
-      Meta("thread_sort_index", pid, tid, absl::StrCat("\"sort_index\":", tid));
+      Meta("thread_name", pid, ++tid, {{"name", row.name}});
+      Meta("thread_sort_index", pid, tid, {{"sort_index", tid}});
       for (const RecordedSpan* span : row.spans) {
         SpanEvent(pid, tid, trace, *span);
         if (span->trace_id() == 0) continue;
@@ -127,7 +129,7 @@ class Writer {
       if (caller == callers_.end()) continue;
       ++num_arrows_;
       ArrowEnd("s", caller->second);
-      ArrowEnd("f\",\"bp\":\"e", served);
+      ArrowEnd("f", served);
     }
     Put("\n]}\n");
     return file_.Finish().status();
@@ -140,44 +142,51 @@ class Writer {
   };
 
   void Put(const std::string& text) { file_.Append(text.data(), text.size()); }
-  void Event(const std::string& fields) {
-    Put(absl::StrCat(first_ ? "\n{" : ",\n{", fields, "}"));
+  void Event(const ordered_json& event) {
+    Put(first_ ? "\n" : ",\n");
+    Put(JsonText(event));
     first_ = false;
   }
-  // Microseconds, with nanosecond resolution.
-  static std::string Time(int64_t ns) { return absl::StrFormat("%d.%03d", ns / 1000, ns % 1000); }
+  static double Microseconds(int64_t ns) { return static_cast<double>(ns) / 1000; }
 
-  void Meta(const char* name, int pid, int tid, const std::string& args) {
-    Event(absl::StrCat("\"ph\":\"M\",\"name\":\"", name, "\",\"pid\":", pid, ",\"tid\":", tid,
-                       ",\"args\":{", args, "}"));
+  void Meta(const char* name, int pid, int tid, ordered_json args) {
+    Event({{"ph", "M"}, {"name", name}, {"pid", pid}, {"tid", tid}, {"args", std::move(args)}});
   }
 
   void SpanEvent(int pid, int tid, const RoleTrace& trace, const RecordedSpan& span) {
-    std::vector<std::string> args;
-    const auto add = [&](const char* name, const std::string& value) {
-      args.push_back(absl::StrCat("\"", name, "\":", value));
-    };
+    ordered_json args = ordered_json::object();
     const double ns = static_cast<double>(std::max<int64_t>(1, span.duration_ns()));
-    if (span.step() != 0) add("step", absl::StrCat(span.step()));
+    if (span.step() != 0) args["step"] = span.step();
     if (span.bytes() != 0) {
-      add("bytes", JsonNumber(span.bytes()));
-      add("GB/s", JsonNumber(span.bytes() / ns));
+      args["bytes"] = NineDigits(span.bytes());
+      args["GB/s"] = NineDigits(span.bytes() / ns);
     }
     if (span.flops() != 0) {
-      add("flops", JsonNumber(span.flops()));
-      add("GFLOP/s", JsonNumber(span.flops() / ns));
+      args["flops"] = NineDigits(span.flops());
+      args["GFLOP/s"] = NineDigits(span.flops() / ns);
     }
-    if (span.trace_id() != 0) add("trace_id", absl::StrFormat("\"%x\"", span.trace_id()));
-    Event(absl::StrCat("\"ph\":\"X\",\"name\":", JsonString(NameAt(trace, span.name())),
-                       ",\"cat\":", JsonString(NameAt(trace, span.kind())), ",\"pid\":", pid,
-                       ",\"tid\":", tid, ",\"ts\":", Time(span.begin_ns() - zero_ns_), ",\"dur\":",
-                       Time(span.duration_ns()), ",\"args\":{", absl::StrJoin(args, ","), "}"));
+    if (span.trace_id() != 0) args["trace_id"] = absl::StrFormat("%x", span.trace_id());
+    Event({{"ph", "X"},
+           {"name", NameAt(trace, span.name())},
+           {"cat", NameAt(trace, span.kind())},
+           {"pid", pid},
+           {"tid", tid},
+           {"ts", Microseconds(span.begin_ns() - zero_ns_)},
+           {"dur", Microseconds(span.duration_ns())},
+           {"args", std::move(args)}});
   }
 
+  // `phase` is "s" at the caller and "f" at the server.
   void ArrowEnd(const char* phase, const Place& place) {
-    Event(absl::StrCat("\"ph\":\"", phase, "\",\"name\":\"call\",\"cat\":\"call\",\"id\":",
-                       num_arrows_, ",\"pid\":", place.pid, ",\"tid\":", place.tid,
-                       ",\"ts\":", Time(place.begin_ns - zero_ns_)));
+    ordered_json event{{"ph", phase}};
+    if (phase == std::string_view("f")) event["bp"] = "e";
+    event.update({{"name", "call"},
+                  {"cat", "call"},
+                  {"id", num_arrows_},
+                  {"pid", place.pid},
+                  {"tid", place.tid},
+                  {"ts", Microseconds(place.begin_ns - zero_ns_)}});
+    Event(event);
   }
 
   FileWriter file_;

@@ -85,25 +85,34 @@ struct Hostile {
 TEST(SafetensorsHeaderTest, HostileHeadersAreRefusedWithAReason) {
   constexpr uint64_t kDataBytes = 8;
   const Hostile cases[] = {
-      {"", "expected {"},
-      {"[]", "expected {"},
-      {"{", "expected \""},
+      {"", "byte 1: "},
+      {"[]", "expected an object, found a list"},
+      {"{", "byte 2: "},
       {"{}", "tensors end at byte 0"},
-      {"{} x", "after the header's end"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})", "expected }"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},})", "expected \""},
+      {"{} x", "byte 4: "},
+      {"{} {}", "expected end of input"},
+      {"{}{\"a", "expected end of input"},
+      {"[[[[[[[[", "found a list"},
+      {"\xef\xbb\xbf{}", "that JSON does not have"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})", "expected '}'"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},})", "expected string"},
       {R"({"a":{"dtype":"F32","shape":[2]}})", "needs dtype"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1}})", "not known"},
       {R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "twice"},
       {R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}})", "F33"},
       {R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "whole number"},
-      {R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", "expected ]"},
-      {R"({"a":{"dtype":"F32","shape":[1,1,1,1,1,2],"data_offsets":[0,8]}})", "5 extents"},
+      {R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", "whole number"},
+      {R"({"a":{"dtype":"F32","shape":[1e999],"data_offsets":[0,8]}})", "overflow"},
+      {R"({"a":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]}})", "found a list"},
+      {R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", "expected a list"},
+      {R"({"a":{"dtype":["F32"],"shape":[2],"data_offsets":[0,8]}})", "element type"},
+      {R"({"a":null})", "expected an object, found null"},
+      {R"({"a":{"dtype":"F32","shape":[1,1,1,1,1,2],"data_offsets":[0,8]}})", "more than 5"},
       {R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]}})",
        "too large"},
       {R"({"a":{"dtype":"F32","shape":[9223372036854775809],"data_offsets":[0,8]}})", "too large"},
       {R"({"a":{"dtype":"F32","shape":[18446744073709551618],"data_offsets":[0,8]}})",
-       "beyond 64 bits"},
+       "expected a whole number"},
       {R"({"a":{"dtype":"F32","shape":[0,9223372036854775807],"data_offsets":[0,8]}})",
        "too large"},
       {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12 bytes"},
@@ -116,12 +125,13 @@ TEST(SafetensorsHeaderTest, HostileHeadersAreRefusedWithAReason) {
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[0],"data_offsets":[8,8]}})",
        "twice"},
       {R"({"__metadata__":{"k":1},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
-       "expected \""},
-      {R"({"a\ud800":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "escape"},
-      {R"({"a\u00)", "escape"},
-      {R"({"a\)", "escape"},
-      {R"({"a)", "without an end"},
-      {"{\"a\n\":{}}", "control character"}};
+       "expected a string"},
+      {R"({"a\ud800":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "surrogate"},
+      {R"({"a\u00)", "4 hex digits"},
+      {R"({"a\)", "backslash"},
+      {R"({"a)", "missing closing quote"},
+      {"{\"a\n\":{}}", "control character"},
+      {"{\"a\xe9\":{}}", "UTF-8"}};
   for (const Hostile& hostile : cases) {
     const absl::Status status = ParseHeader(hostile.json, kDataBytes).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << hostile.json;
@@ -130,15 +140,25 @@ TEST(SafetensorsHeaderTest, HostileHeadersAreRefusedWithAReason) {
   }
 }
 
+TEST(SafetensorsHeaderTest, NothingHidesBehindAZeroByte) {
+  for (const std::string& json : {std::string("{}\0", 3), std::string("{}\0{}", 5)})
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseHeader(json, 0).status())) << json;
+}
+
+TEST(SafetensorsHeaderTest, AHostileTokenIsNotRepeatedInTheError) {
+  const absl::Status status = ParseHeader("{\"" + std::string(100000, 'a'), 0).status();
+  EXPECT_LT(status.message().size(), 300u) << status.message().substr(0, 1000);
+}
+
 TEST(SafetensorsHeaderTest, OtherWritersJsonIsRead) {
   const auto header = ParseHeader(
       " { \"b\" : { \"data_offsets\" : [ 4 , 8 ] , \"shape\" : [ ] , \"dtype\" : \"F32\" } ,\n"
-      "\t\"\\u0061\\u00e4\\/"
+      "\t\"\\u0061\\u00e4\\ud83d\\ude00\\/"
       "\\n\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"__metadata__\":{}}   ",
       8);
   ASSERT_TRUE(header.ok()) << header.status();
   ASSERT_EQ(header->tensors.size(), 2u);
-  EXPECT_EQ(header->tensors[0].name, "a\xc3\xa4/\n");
+  EXPECT_EQ(header->tensors[0].name, "a\xc3\xa4\xf0\x9f\x98\x80/\n");
   EXPECT_EQ(header->tensors[1].name, "b");
   EXPECT_EQ(header->tensors[1].shape.num_dims(), 0);
 }

@@ -640,7 +640,7 @@ TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
     EXPECT_NE(metrics.str().find("\"" + std::string(field) + "\":"), std::string::npos) << field;
   }
   EXPECT_NE(metrics.str().find("\"grad_norm\":null"), std::string::npos);
-  EXPECT_NE(result.str().find("\"job\":\"a \\\"quoted\\\"\\u000aname\""), std::string::npos)
+  EXPECT_NE(result.str().find("\"job\":\"a \\\"quoted\\\"\\nname\""), std::string::npos)
       << result.str();
   EXPECT_NE(result.str().find("\"params_hash\":\"00000000000000010000000000000002\""),
             std::string::npos);

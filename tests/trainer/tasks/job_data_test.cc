@@ -12,7 +12,6 @@
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
 #include "trainer/loop/same_data.h"
-#include "trainer/report/json.h"
 
 namespace tandem::tasks {
 namespace {
@@ -192,12 +191,6 @@ TEST_F(JobDataTest, TrainersThatReadOtherLogsAreToldWhat) {
       EXPECT_TRUE(absl::StrContains(results[rank].message(), told)) << results[rank];
     }
   }
-}
-
-TEST(JsonTest, StringsAreValidWhateverBytesTheyHold) {
-  EXPECT_EQ(report::JsonString("a\"b\\c\n\x01"), "\"a\\\"b\\\\c\\u000a\\u0001\"");
-  EXPECT_EQ(report::JsonString("caf\xC3\xA9"), "\"caf\xC3\xA9\"");
-  EXPECT_EQ(report::JsonString("caf\xE9!"), "\"caf\\ufffd!\"");
 }
 
 }  // namespace

@@ -1,0 +1,96 @@
+#include "trainer/report/run_json.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "trainer/report/json.h"
+
+namespace tandem::report {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json Figures(const std::map<std::string, double>& metrics) {
+  ordered_json figures = ordered_json::object();
+  for (const auto& [name, value] : metrics) figures[name] = NineDigits(value);
+  return figures;
+}
+
+std::optional<int64_t> WholeNumber(const nlohmann::json& object, const char* name) {
+  const auto member = object.find(name);
+  if (member == object.end() || !member->is_number_integer()) return std::nullopt;
+  return member->get<int64_t>();
+}
+
+}  // namespace
+
+std::string StepJson(const StepRecord& r) {
+  ordered_json json{{"step", r.step},
+                    {"epoch", r.epoch},
+                    {"time", Milliseconds(r.time)},
+                    {"elapsed_seconds", Milliseconds(r.elapsed_seconds)},
+                    {"loss", NineDigits(r.loss)},
+                    {"lr", NineDigits(r.learning_rate)},
+                    {"grad_norm", NineDigits(r.grad_norm)},
+                    {"samples_per_second", NineDigits(r.samples_per_second)},
+                    {"tokens_per_second", NineDigits(r.tokens_per_second)},
+                    {"compute_ms", NineDigits(r.compute_ms)},
+                    {"collective_ms", NineDigits(r.collective_ms)},
+                    {"pull_ms", NineDigits(r.pull_ms)},
+                    {"push_ms", NineDigits(r.push_ms)},
+                    {"staleness", r.staleness}};
+  if (r.mfu > 0) json["mfu"] = NineDigits(r.mfu);
+  if (r.skipped) json["skipped"] = true;
+  return JsonText(json);
+}
+
+std::string EvaluationJson(const EvaluationRecord& r) {
+  return JsonText({{"step", r.step},
+                   {"epoch", r.epoch},
+                   {"train/loss", NineDigits(r.train_loss)},
+                   {"best", r.best},
+                   {"metrics", Figures(r.metrics)}});
+}
+
+std::string SummaryJson(const RunSummary& s) {
+  const ordered_json layout{{"ps", s.layout.ps}, {"dp", s.layout.dp}, {"tp", 1},  {"pp", 1},
+                            {"cp", 1},           {"ep", 1},           {"zero", 0}};
+  ordered_json hash;  // null
+  if (s.params_hash.has_value()) hash = HashText(*s.params_hash);
+  return JsonText({{"job", s.job},
+                   {"status", s.status},
+                   {"seed", s.seed},
+                   {"steps", s.steps},
+                   {"epochs", s.epochs},
+                   {"best_epoch", s.best_epoch},
+                   {"best_step", s.best_step},
+                   {"seconds", NineDigits(s.seconds)},
+                   {"layout", layout},
+                   {"metrics", Figures(s.metrics)},
+                   {"samples_per_second", NineDigits(s.samples_per_second)},
+                   {"tokens_per_second", NineDigits(s.tokens_per_second)},
+                   {"params_hash", hash},
+                   {"sparse_rows", s.sparse_rows},
+                   {"dense_parameters", s.dense_parameters}});
+}
+
+std::optional<RecordPlace> PlaceOfRecord(const std::string& line) {
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  const std::optional<int64_t> step = WholeNumber(json, "step");
+  if (!step.has_value()) return std::nullopt;
+  return RecordPlace{*step, WholeNumber(json, "epoch")};
+}
+
+std::optional<std::string> StatusOfRun(const std::string& folder) {
+  std::ifstream file(folder + "/summary.json");
+  if (!file) return std::nullopt;
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  const auto status = json.find("status");
+  if (status == json.end() || !status->is_string()) return std::nullopt;
+  return status->get<std::string>();
+}
+
+}  // namespace tandem::report
