@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "kernels/base/check.h"
 
 namespace tandem::bench {
@@ -15,6 +16,10 @@ double Quantile(std::vector<double> values, double part) {
       std::min(values.size() - 1, static_cast<size_t>(part * static_cast<double>(values.size())));
   std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(place), values.end());
   return values[place];
+}
+
+std::string FigureText(double value, int places) {
+  return value > 0 ? absl::StrFormat("%.*f", places, value) : "-";
 }
 
 JsonFile::JsonFile(const std::string& path) : path_(path) {

@@ -1,4 +1,4 @@
-// The figures of the benches: quantiles, and the file of --json.
+// The figures of the benches: quantiles, their text, and the file of --json.
 // Thread rule: one thread.
 #pragma once
 
@@ -14,6 +14,9 @@ namespace tandem::bench {
 // REQUIRES: `values` is not empty; `part` is in [0, 1].
 double Quantile(std::vector<double> values, double part);
 inline double Median(std::vector<double> values) { return Quantile(std::move(values), 0.5); }
+
+// "12.34"; "-" unless `value` is above 0, because it was not measured.
+std::string FigureText(double value, int places);
 
 // The file of --json, if asked for. Opened early, so that a bad path fails before minutes of
 // measurement.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/terminal.h"
 #include "kernels/cpu/matmul/bf16_tiles.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
@@ -22,6 +23,7 @@
 #include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
 #include "trainer/report/json.h"
+#include "trainer/report/text_table.h"
 
 namespace tandem::bench {
 
@@ -178,6 +180,27 @@ double LeastSeconds(const std::string& name, const Share& share, const Measured&
                   is_gemm ? 0 : share.bytes / m.ceilings.copy_bytes);
 }
 
+// Kernels that take less than a two-hundredth of the step are left out.
+void PrintKernels(const std::vector<std::pair<std::string, Share>>& kernels, const Measured& m) {
+  report::TextTable table({{"kernel", report::TextTable::LEFT},
+                           {"ms"},
+                           {"step"},
+                           {"calls"},
+                           {"GFLOP/s"},
+                           {"GB/s"},
+                           {"ceiling"}});
+  for (const auto& [name, share] : kernels) {
+    if (share.seconds < 0.005 * m.profile.step_seconds) continue;
+    table.Add({name, FigureText(share.seconds * 1e3, 2),
+               absl::StrFormat("%.1f %%", 100 * share.seconds / m.profile.step_seconds),
+               FigureText(static_cast<double>(share.calls) / kTracedSteps, 1),
+               FigureText(share.flops / share.seconds * 1e-9, 1),
+               FigureText(share.bytes / share.seconds * 1e-9, 1),
+               absl::StrFormat("%.0f %%", 100 * LeastSeconds(name, share, m) / share.seconds)});
+  }
+  std::printf("%s", table.TakeLines(TerminalColumns()).c_str());
+}
+
 void Print(const Measured& m) {
   std::printf("\n%s  %s  %d thread%s   %.0f tokens/s  %.1f samples/s  %.1f ms a step on %s\n",
               m.job.c_str(), m.dtype.c_str(), m.threads, m.threads == 1 ? "" : "s",
@@ -226,18 +249,7 @@ void Print(const Measured& m) {
   for (const auto& [kind, seconds] : kinds)
     std::printf(" %s %.1f %%", kind.c_str(), 100 * seconds / m.profile.step_seconds);
   std::printf(" rest %.1f %%\n", 100 * other / m.profile.step_seconds);
-  std::printf("  %-38s %8s %7s %7s %9s %8s %9s\n", "kernel", "ms", "step", "calls", "GFLOP/s",
-              "GB/s", "ceiling");
-  for (const auto& [name, share] : kernels) {
-    if (share.seconds < 0.005 * m.profile.step_seconds) continue;
-    std::printf(
-        "  %-38s %8.2f %5.1f %% %7.1f %9s %8s %7.0f %%\n", name.c_str(), share.seconds * 1e3,
-        100 * share.seconds / m.profile.step_seconds,
-        static_cast<double>(share.calls) / kTracedSteps,
-        share.flops > 0 ? absl::StrFormat("%.1f", share.flops / share.seconds * 1e-9).c_str() : "-",
-        share.bytes > 0 ? absl::StrFormat("%.1f", share.bytes / share.seconds * 1e-9).c_str() : "-",
-        100 * LeastSeconds(name, share, m) / share.seconds);
-  }
+  PrintKernels(kernels, m);
   std::fflush(stdout);
 }
 

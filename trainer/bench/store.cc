@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/terminal.h"
 #include "kernels/cpu/vector/vectorise.h"
 #include "kernels/memory/buffer.h"
 #include "ps/optimizer/sparse_optimizer.h"
@@ -23,12 +24,16 @@
 #include "trainer/bench/commands.h"
 #include "trainer/bench/figures.h"
 #include "trainer/bench/ids.h"
+#include "trainer/cli/help_text.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/report/json.h"
+#include "trainer/report/text_table.h"
 
 namespace tandem::bench {
 
 namespace {
+
+using report::TextTable;
 
 constexpr size_t kIdsOfPass = size_t{1} << 21;  // approximately
 constexpr size_t kIdsOfInsert = 256;
@@ -296,34 +301,47 @@ StoreFigures Grow(uint32_t dim, double bytes) {
 }
 
 void PrintHead(const StoreOptions& options) {
-  std::printf(
+  const std::string text = absl::StrFormat(
       "One thread. known: the same rows, found beforehand, in the same run. GB/s: f32 weights read "
-      "by gather, weights and slots read and\n"
-      "written by updates. A call has %u ids; of grow, which creates rows with bf16 weights and a "
-      "row-wise Adagrad, %zu. Rates: of grow all\n"
-      "the time it took, of others medians over all calls of %u repetitions. bytes: of memory a "
-      "row, index included, and the sum of its fields.\n"
-      "%-8s %8s %5s %11s %9s %9s %6s %7s %8s %8s %9s %7s %7s\n",
-      options.batch, kIdsOfInsert, options.repetitions, "op", "ids", "dim", "rows", "M rows/s",
-      "known", "ratio", "GB/s", "p50 us", "p99 us", "max us", "bytes", "fields");
+      "by gather, weights and slots read and written by updates. A call has %u ids; of grow, which "
+      "creates rows with bf16 weights and a row-wise Adagrad, %d. Rates: of grow all the time it "
+      "took, of others medians over all calls of %u repetitions. bytes: of memory a row, index "
+      "included, and the sum of its fields.\n",
+      options.batch, kIdsOfInsert, options.repetitions);
+  std::printf("%s", cli::WrapHelp(text, cli::HelpColumns()).c_str());
+}
+
+TextTable MakeTable() {
+  return TextTable({{"op", TextTable::LEFT, 7},
+                    {"ids", TextTable::LEFT, 7},
+                    {"dim", TextTable::RIGHT, 3},
+                    {"rows", TextTable::RIGHT, 8},
+                    {"M rows/s"},
+                    {"known", TextTable::RIGHT, 6},
+                    {"ratio"},
+                    {"GB/s", TextTable::RIGHT, 5},
+                    {"p50 us"},
+                    {"p99 us"},
+                    {"max us", TextTable::RIGHT, 7},
+                    {"bytes"},
+                    {"fields"}},
+                   /*indent=*/0);
+}
+
+// Prints the lines that `table` has got, so that the reader sees each figure when it is measured.
+void PrintLines(TextTable& table) {
+  std::printf("%s", table.TakeLines(TerminalColumns()).c_str());
   std::fflush(stdout);
 }
 
-void Print(const StoreFigures& f) {
-  const auto or_none = [](double value, const char* format) {
-    char text[32] = "-";
-    if (value > 0) std::snprintf(text, sizeof(text), format, value);
-    return std::string(text);
-  };
-  const double ratio =
-      f.ceiling_rows_per_second > 0 ? f.rows_per_second / f.ceiling_rows_per_second : 0;
-  std::printf("%-8s %8s %5u %11llu %9.2f %9s %6s %7s %8.1f %8.1f %9.1f %7.1f %7.0f\n", f.op.c_str(),
-              f.ids.c_str(), f.dim, static_cast<unsigned long long>(f.rows),
-              f.rows_per_second * 1e-6, or_none(f.ceiling_rows_per_second * 1e-6, "%.2f").c_str(),
-              or_none(ratio, "%.2f").c_str(), or_none(f.bytes_per_second * 1e-9, "%.2f").c_str(),
-              f.p50_us, f.p99_us, f.max_us, f.bytes_per_row, f.field_bytes);
-  if (!f.correct) std::printf("FAIL: rows are not what was done to them\n");
-  std::fflush(stdout);
+void Add(const StoreFigures& f, TextTable& table) {
+  const double known = f.ceiling_rows_per_second;
+  table.Add({f.op, f.ids, absl::StrCat(f.dim), absl::StrCat(f.rows),
+             FigureText(f.rows_per_second * 1e-6, 2), FigureText(known * 1e-6, 2),
+             FigureText(known > 0 ? f.rows_per_second / known : 0, 2),
+             FigureText(f.bytes_per_second * 1e-9, 2), FigureText(f.p50_us, 1),
+             FigureText(f.p99_us, 1), FigureText(f.max_us, 1), FigureText(f.bytes_per_row, 1),
+             FigureText(f.field_bytes, 0)});
 }
 
 std::string JsonObject(const StoreFigures& f) {
@@ -412,11 +430,15 @@ absl::Status Run(const StoreOptions& options, bool* all_correct) {
   JsonFile json(options.json);
   RETURN_IF_ERROR(json.status());
   PrintHead(options);
+  TextTable table = MakeTable();
+  PrintLines(table);
   std::vector<std::string> objects;
   for (const Case& one : Plan(options)) {
     ASSIGN_OR_RETURN(const std::vector<StoreFigures> all, RunCase(one, options));
     for (const StoreFigures& figures : all) {
-      Print(figures);
+      Add(figures, table);
+      PrintLines(table);
+      if (!figures.correct) std::printf("FAIL: rows are not what was done to them\n");
       objects.push_back(JsonObject(figures));
       *all_correct &= figures.correct;
     }

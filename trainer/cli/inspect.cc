@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -14,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/count_text.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/terminal.h"
 #include "kernels/base/utf8.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "ps/server/checkpoint.h"
@@ -23,66 +25,21 @@
 #include "trainer/checkpoint/saved_data.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/process/failure.h"
-#include "trainer/report/progress.h"
+#include "trainer/report/text_table.h"
 
 namespace tandem::cli {
 namespace {
 
-constexpr size_t kMaxColumns = 80;  // limit of a line; only paths may be longer
+using report::TextTable;
+
+constexpr size_t kColumns = 80;  // of a line; a table takes a wider terminal, only paths are longer
 
 // Formats 1234567 as "1,234,567".
 std::string Grouped(uint64_t number) { return CountText(static_cast<double>(number)); }
 
-// Lines of cells under a heading. Left aligned: the first column, and columns whose heading begins
-// with '<'.
-class TextTable {
- public:
-  explicit TextTable(std::vector<std::string> heading) {
-    for (std::string& cell : heading) {
-      left_.push_back(left_.empty() || cell[0] == '<');
-      if (cell[0] == '<') cell.erase(0, 1);
-    }
-    Add(std::move(heading));
-  }
-  // Names come from files that anybody may have written, so control characters for the terminal are
-  // escaped.
-  void Add(std::vector<std::string> cells) {
-    for (std::string& cell : cells) cell = absl::Utf8SafeCEscape(cell);
-    lines_.push_back(std::move(cells));
-  }
-
-  void Print() {
-    std::vector<size_t> widths(left_.size());
-    size_t others = 0;
-    for (const auto& line : lines_) {
-      for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-    }
-    for (size_t i = 1; i < widths.size(); ++i) others += 2 + widths[i];
-    widths[0] = std::min(widths[0], kMaxColumns - 2 - std::min(others, kMaxColumns - 24));
-    std::printf("\n");
-    for (const auto& line : lines_) {
-      std::string text =
-          absl::StrFormat("  %-*s", static_cast<int>(widths[0]), Shortened(line[0], widths[0]));
-      for (size_t i = 1; i < line.size(); ++i) {
-        const int width = static_cast<int>(widths[i]);
-        text += left_[i] ? absl::StrFormat("  %-*s", width, line[i])
-                         : absl::StrFormat("  %*s", width, line[i]);
-      }
-      text.erase(text.find_last_not_of(' ') + 1);
-      std::printf("%s\n", text.c_str());
-    }
-  }
-
- private:
-  static std::string Shortened(const std::string& text, size_t width) {
-    if (text.size() <= width) return text;
-    return text.substr(0, width / 2 - 1) + ".." +
-           text.substr(text.size() - (width - width / 2 - 1));
-  }
-
-  std::vector<bool> left_;
-  std::vector<std::vector<std::string>> lines_;
-};
+void Print(TextTable table) {
+  std::printf("\n%s", table.TakeLines(std::max(kColumns, TerminalColumns())).c_str());
+}
 
 struct TableCount {
   uint64_t rows = 0, files = 0;
@@ -159,7 +116,7 @@ void PrintMetrics(const std::map<std::string, double>& metrics) {
   for (const auto& [name, value] : metrics) {
     const std::string cell =
         absl::StrFormat("%-30s  ", absl::StrFormat("%s %.4f", absl::Utf8SafeCEscape(name), value));
-    if (12 + line.size() + cell.size() > kMaxColumns) flush();
+    if (12 + line.size() + cell.size() > kColumns) flush();
     line += cell;
   }
   flush();
@@ -191,7 +148,7 @@ void PrintState(const CheckpointManifest& manifest) {
         std::count_if(manifest.symbols().begin(), manifest.symbols().end(), BeginsCharacter);
     line("text",
          absl::StrCat("a vocabulary of ", Grouped(static_cast<uint64_t>(count)), " symbols"));
-    line("symbols", Quoted(manifest.symbols(), kMaxColumns - 12));
+    line("symbols", Quoted(manifest.symbols(), kColumns - 12));
   }
   if (manifest.best_epoch() == 0) return line("best", "no evaluation yet");
   line("best",
@@ -207,7 +164,12 @@ void PrintDense(const checkpoint::SafetensorsHeader& dense) {
     const size_t mark = entry.name.find('#');
     if (mark != std::string::npos) slots[entry.name.substr(0, mark)].push_back(&entry);
   }
-  TextTable table({"dense tensor", "<type", "<shape", "bytes", "<optimizer slots", "bytes"});
+  TextTable table({{"dense tensor", TextTable::LEFT},
+                   {"type", TextTable::LEFT},
+                   {"shape", TextTable::LEFT},
+                   {"bytes"},
+                   {"optimizer slots", TextTable::LEFT},
+                   {"bytes"}});
   uint64_t count = 0, bytes = 0, all_slot_bytes = 0;
   for (const auto& entry : dense.tensors) {
     if (entry.name.find('#') != std::string::npos) continue;
@@ -229,12 +191,18 @@ void PrintDense(const checkpoint::SafetensorsHeader& dense) {
   }
   table.Add({absl::StrCat(Grouped(count), " tensors"), "", "", Grouped(bytes), "",
              Grouped(all_slot_bytes)});
-  table.Print();
+  Print(std::move(table));
 }
 
 void PrintTables(const Inspected& inspected) {
   if (inspected.saved.manifest.tables().empty()) return;
-  TextTable table({"table", "rows", "dim", "<optimizer", "<mode", "<storage", "files"});
+  TextTable table({{"table", TextTable::LEFT},
+                   {"rows"},
+                   {"dim"},
+                   {"optimizer", TextTable::LEFT},
+                   {"mode", TextTable::LEFT},
+                   {"storage", TextTable::LEFT},
+                   {"files"}});
   for (const TableSpec& spec : inspected.saved.manifest.tables()) {
     const auto found = inspected.tables.find(spec.number());
     const TableCount count = found == inspected.tables.end() ? TableCount() : found->second;
@@ -242,11 +210,12 @@ void PrintTables(const Inspected& inspected) {
                ps::NameOf(spec.optimizer()), TableSpec::Mode_Name(spec.mode()),
                ps::NameOf(spec.storage()), Grouped(count.files)});
   }
-  table.Print();
+  Print(std::move(table));
 }
 
 void PrintFiles(const checkpoint::Checkpoint& saved) {
-  TextTable table({"file", "bytes", "<crc32c", "<"});
+  TextTable table(
+      {{"file", TextTable::LEFT}, {"bytes"}, {"crc32c", TextTable::LEFT}, {"", TextTable::LEFT}});
   std::error_code ignored;
   const uint64_t manifest_bytes =
       std::filesystem::file_size(saved.folder + "/manifest.textproto", ignored);
@@ -257,14 +226,18 @@ void PrintFiles(const checkpoint::Checkpoint& saved) {
   add(saved.manifest.dense());
   if (saved.manifest.has_items()) add(saved.manifest.items());
   for (const SavedFile& file : saved.manifest.rows()) add(file);
-  table.Print();
+  Print(std::move(table));
 }
 
 absl::Status Run(const InspectOptions& options) {
   std::vector<std::string> paths = checkpoint::ListCheckpoints(options.checkpoint);
   const bool several = !paths.empty();
   if (!several) paths.push_back(options.checkpoint);
-  TextTable list({"checkpoint", "epoch", "bytes", "<", "<"});
+  TextTable list({{"checkpoint", TextTable::LEFT},
+                  {"epoch"},
+                  {"bytes"},
+                  {"", TextTable::LEFT},
+                  {"", TextTable::LEFT}});
   Inspected last;
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(last, InspectOne(path));
@@ -273,7 +246,7 @@ absl::Status Run(const InspectOptions& options) {
   }
   if (several) {
     std::printf("%s\n", options.checkpoint.c_str());
-    list.Print();
+    Print(std::move(list));
     std::printf("\n");
   }
   std::printf("%s\n\n", last.saved.folder.c_str());

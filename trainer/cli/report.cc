@@ -6,16 +6,20 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/count_text.h"
+#include "kernels/base/terminal.h"
 #include "kernels/base/utf8.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/process/exit_code.h"
 #include "trainer/cli/process/signals.h"
 #include "trainer/report/run_json.h"
+#include "trainer/report/text_table.h"
 
 namespace tandem::cli {
 
@@ -100,16 +104,17 @@ void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step,
   const std::vector<tasks::ReferenceColumn> references = data.References();
   const std::string title =
       absl::StrFormat("%s, step %d", tested ? "test split" : "validation", step);
-  std::printf("\n  %-22s %9s", title.c_str(), "this run");
-  for (const tasks::ReferenceColumn& column : references) std::printf(" %14s", column.name.c_str());
-  std::printf("\n");
+  std::vector<report::TextTable::Column> columns{{title, report::TextTable::LEFT}, {"this run"}};
+  for (const tasks::ReferenceColumn& column : references) columns.push_back({column.name});
+  report::TextTable table(std::move(columns));
   for (const char* metric : {"hr@10", "ndcg@10", "sampled_hr@10", "sampled_ndcg@10", "loss"}) {
     if (metrics.find(prefix + metric) == metrics.end()) continue;
-    std::printf("  %-22s %9s", metric, Cell(metrics, prefix + metric).c_str());
+    std::vector<std::string> cells{metric, Cell(metrics, prefix + metric)};
     for (const tasks::ReferenceColumn& column : references)
-      std::printf(" %14s", Cell(column.metrics, metric).c_str());
-    std::printf("\n");
+      cells.push_back(Cell(column.metrics, metric));
+    table.Add(std::move(cells));
   }
+  std::printf("\n%s", table.TakeLines(TerminalColumns()).c_str());
 }
 
 void PrintReport(const report::RunSummary& summary, const tasks::JobData& data,

@@ -2,11 +2,17 @@
 // any model can reach on it.
 #include <cstdio>
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_format.h"
+#include "kernels/base/terminal.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/data/floors.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/report/text_table.h"
 #include "trainer/tasks/sequence_data.h"
 
 namespace tandem::cli {
@@ -40,11 +46,19 @@ int Synthesize(const SynthesizeOptions& options) {
   std::printf("%s: %zu users, %llu items, %zu interactions (seed %llu)\n", options.out.c_str(),
               log.log.users.size(), static_cast<unsigned long long>(log.log.num_items),
               log.log.items.values.size(), static_cast<unsigned long long>(options.seed));
-  std::printf(
-      "  test hr@10 / ndcg@10   popularity %.4f / %.4f   transitions %.4f / %.4f   best reachable "
-      "%.4f / %.4f\n",
-      popularity.hr10, popularity.ndcg10, transitions.hr10, transitions.ndcg10, log.reachable.hr10,
-      log.reachable.ndcg10);
+  report::TextTable table({{"test split", report::TextTable::LEFT},
+                           {"popularity"},
+                           {"transitions"},
+                           {"best reachable"}});
+  const auto add = [&](const char* name, double data::RankingMetrics::*metric) {
+    std::vector<std::string> cells{name};
+    for (const data::RankingMetrics& reached : {popularity, transitions, log.reachable})
+      cells.push_back(absl::StrFormat("%.4f", reached.*metric));
+    table.Add(std::move(cells));
+  };
+  add("hr@10", &data::RankingMetrics::hr10);
+  add("ndcg@10", &data::RankingMetrics::ndcg10);
+  std::printf("%s", table.TakeLines(TerminalColumns()).c_str());
   return 0;
 }
 
