@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <sstream>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/utf8.h"
@@ -123,31 +122,21 @@ std::string NoCommand(const CLI::App& app, const std::string& path, const std::s
                                       : absl::StrCat("; did you mean \"", path, nearest, "\"?"));
 }
 
-// Runs `tandem help WORDS`.
-int Explain(const CLI::App& app, const std::vector<std::string>& words) {
-  const CLI::App* about = &app;
-  std::string path;
-  for (const std::string& word : words) {
-    const CLI::App* command = Find(*about, word);
-    if (command == nullptr)
-      return ReportError(absl::InvalidArgumentError(NoCommand(*about, path, word)));
-    about = command;
-    absl::StrAppend(&path, word, " ");
-  }
-  // app.help() would explain `help` itself, because `help` is the parsed command.
-  const std::string name =
-      absl::StrCat("tandem", path.empty() ? "" : " ", absl::StripTrailingAsciiWhitespace(path));
-  const std::string text = app.get_formatter()->make_help(about, name, CLI::AppFormatMode::Normal);
-  std::fputs(WrapHelp(text, HelpColumns()).c_str(), stdout);
-  return 0;
+// Reads `help bench step` as `bench step --help`, and no words as `--help`.
+std::vector<const char*> WordsOf(int argc, char** argv) {
+  std::vector<const char*> words(argv, argv + argc);
+  const bool asks = argc > 1 && std::string(argv[1]) == "help";
+  if (asks) words.erase(words.begin() + 1);
+  if (asks || argc < 2) words.push_back("--help");
+  return words;
 }
 
 // Returns the error for a command line whose first words are not a command; "" if they are.
-std::string Mistyped(const CLI::App& app, int argc, char** argv) {
+std::string Mistyped(const CLI::App& app, const std::vector<const char*>& words) {
   const CLI::App* within = &app;
   std::string path;
-  for (int i = 1; i < argc && !CommandsOf(*within).empty(); ++i) {
-    const std::string word = argv[i];
+  for (size_t i = 1; i < words.size() && !CommandsOf(*within).empty(); ++i) {
+    const std::string word = words[i];
     if (word.empty() || word[0] == '-') return "";
     const CLI::App* command = Find(*within, word);
     if (command == nullptr) return NoCommand(*within, path, word);
@@ -186,7 +175,8 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) 
   if (!ArgumentsAreUtf8(argc, argv)) return 2;
   CLI::App app{
       "Tandem trains models with sparse embeddings on parameter servers and dense layers under "
-      "collectives."};
+      "collectives.",
+      "tandem"};
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "print this help");
   int code = 0;
@@ -287,21 +277,18 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) 
       ->capture_default_str();
   synthesize_command->callback([&] { code = Synthesize(synthesize); });
 
-  std::vector<std::string> topic;
-  auto* help = app.add_subcommand("help", "explain a command");
-  help->add_option("command", topic, "launch, bench step, ...");
-  help->callback([&] { code = Explain(app, topic); });
+  app.add_subcommand("help", "explain a command: help launch, help bench step, ...");
   app.set_version_flag("--version", VersionText,
                        "print version, commit and what this machine computes with");
 
-  if (argc < 2) return Explain(app, {});
+  const std::vector<const char*> words = WordsOf(argc, argv);
+  const std::string mistyped = Mistyped(app, words);
+  if (!mistyped.empty()) return ReportError(absl::InvalidArgumentError(mistyped));
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::CallForHelp&) {
     std::fputs(WrapHelp(app.help(), HelpColumns()).c_str(), stdout);
   } catch (const CLI::ParseError& error) {
-    const std::string mistyped = Mistyped(app, argc, argv);
-    if (!mistyped.empty()) return ReportError(absl::InvalidArgumentError(mistyped));
     std::ostringstream output, errors;
     const int parsed = app.exit(error, output, errors);
     std::fputs(output.str().c_str(), stdout);
