@@ -277,7 +277,7 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) 
       ->capture_default_str();
   synthesize_command->callback([&] { code = Synthesize(synthesize); });
 
-  app.add_subcommand("help", "explain a command: help launch, help bench step, ...");
+  app.add_subcommand("help", "explain a command: help bench step");
   app.set_version_flag("--version", VersionText,
                        "print version, commit and what this machine computes with");
 
