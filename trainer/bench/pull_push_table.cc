@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,36 +23,37 @@ PullPushTable::PullPushTable(const std::vector<PullPushCase>& plan)
 std::vector<PullPushTable::Setting> PullPushTable::Settings() {
   using Case = PullPushCase;
   return {
-      {{"clients"}, [](const Case& bench) { return absl::StrCat(bench.clients()); }},
-      {{"servers"}, [](const Case& bench) { return absl::StrCat(bench.servers()); }},
-      {{"threads"}, [](const Case& bench) { return absl::StrCat(bench.threads()); }},
-      {{"permits"}, [](const Case& bench) { return absl::StrCat(bench.permits()); }},
-      {{"dim", TextTable::RIGHT, 3}, [](const Case& bench) { return absl::StrCat(bench.dim()); }},
-      {{"ids", TextTable::LEFT, 7}, [](const Case& bench) { return std::string(IdsName(bench)); }},
-      {{"path", TextTable::LEFT}, [](const Case& bench) { return std::string(PathName(bench)); }},
-      {{"wire", TextTable::LEFT},
-       [](const Case& bench) { return std::string(ps::NameOf(bench.wire())); }}};
+      {"mode", TextTable::LEFT, [](const Case& c) { return std::string(ModeName(c)); }},
+      {"clients", TextTable::RIGHT, [](const Case& c) { return absl::StrCat(c.clients()); }},
+      {"servers", TextTable::RIGHT, [](const Case& c) { return absl::StrCat(c.servers()); }},
+      {"threads", TextTable::RIGHT, [](const Case& c) { return absl::StrCat(c.threads()); }},
+      {"permits", TextTable::RIGHT, [](const Case& c) { return absl::StrCat(c.permits()); }},
+      {"dim", TextTable::RIGHT, [](const Case& c) { return absl::StrCat(c.dim()); }},
+      {"ids", TextTable::LEFT, [](const Case& c) { return std::string(IdsName(c)); }},
+      {"path", TextTable::LEFT, [](const Case& c) { return std::string(PathName(c)); }},
+      {"wire", TextTable::LEFT, [](const Case& c) { return std::string(ps::NameOf(c.wire())); }}};
 }
 
 // Fills shared_ and varying_, and returns the columns of the table.
 std::vector<TextTable::Column> PullPushTable::DivideSettings(
     const std::vector<PullPushCase>& plan) {
-  std::vector<TextTable::Column> columns{{"mode", TextTable::LEFT, 13}};
+  std::vector<TextTable::Column> columns;
   for (const Setting& setting : Settings()) {
-    const std::string first = setting.text(plan.front());
-    const bool shared = std::all_of(plan.begin(), plan.end(), [&](const PullPushCase& bench) {
-      return setting.text(bench) == first;
-    });
-    if (shared) {
-      shared_.push_back(absl::StrCat(setting.column.heading, " ", first));
+    std::set<std::string> texts;
+    size_t width = 0;
+    for (const PullPushCase& bench : plan) {
+      width = std::max(width, texts.insert(setting.text(bench)).first->size());
+    }
+    if (texts.size() == 1) {
+      shared_.push_back(absl::StrCat(setting.name, " ", *texts.begin()));
     } else {
-      columns.push_back(setting.column);
+      columns.push_back({setting.name, setting.align, width});
       varying_.push_back(setting);
     }
   }
   for (const char* heading : {"M rows/s", "GB/s", "p50 ms", "p99 ms", "wait+own+wait", "raw GB/s",
                               "share", "pull", "push"})
-    columns.push_back({heading, TextTable::RIGHT, 5});
+    columns.push_back({heading, TextTable::RIGHT, 4});
   return columns;
 }
 
@@ -74,7 +76,7 @@ void PullPushTable::PrintHead() {
 }
 
 void PullPushTable::Print(const PullPushSummary& m) {
-  std::vector<std::string> cells{ModeName(m.bench)};
+  std::vector<std::string> cells;
   for (const Setting& setting : varying_) cells.push_back(setting.text(m.bench));
   const std::string split = absl::StrFormat("%.1f+%.1f+%.1f", m.pull_seconds * 1e3,
                                             m.own_seconds * 1e3, m.push_seconds * 1e3);

@@ -22,7 +22,8 @@ class PullPushTable {
 
  private:
   struct Setting {
-    report::TextTable::Column column;
+    const char* name;
+    report::TextTable::Align align;
     std::string (*text)(const PullPushCase& bench);
   };
   static std::vector<Setting> Settings();
