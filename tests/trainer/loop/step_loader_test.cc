@@ -1,0 +1,40 @@
+// The thread that prepares batches.
+#include "trainer/loop/step_loader.h"
+
+#include <gtest/gtest.h>
+
+namespace tandem::loop {
+namespace {
+
+class CountingTask : public tasks::Task {
+ public:
+  int64_t steps_per_epoch() const override { return 4; }
+  std::unique_ptr<tasks::StepInput> Prepare(int64_t step) const override {
+    auto input = std::make_unique<tasks::StepInput>();
+    input->global_samples = step;
+    return input;
+  }
+  Variable LossSum(Context&, const tasks::StepInput&, int, const Variable&) const override {
+    return Variable();
+  }
+  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit,
+                                             const tasks::EvaluationArgs&) override {
+    return tasks::Evaluation();
+  }
+};
+
+TEST(StepLoaderTest, GivesEveryStepInOrderThenNothing) {
+  const CountingTask task;
+  StepLoader loader(&task, 3, 9);
+  for (int64_t step = 3; step <= 9; ++step) EXPECT_EQ(loader.Next()->global_samples, step);
+  EXPECT_EQ(loader.Next(), nullptr);
+}
+
+TEST(StepLoaderTest, CanBeDroppedEarly) {
+  const CountingTask task;
+  StepLoader loader(&task, 1, 1000);
+  EXPECT_EQ(loader.Next()->global_samples, 1);
+}
+
+}  // namespace
+}  // namespace tandem::loop
