@@ -1,4 +1,4 @@
-// What a run remembers of its steps and evaluations, and a checkpoint keeps.
+// A run's memory of its steps and evaluations, which a checkpoint keeps.
 #include "trainer/loop/run_state.h"
 
 #include <cmath>

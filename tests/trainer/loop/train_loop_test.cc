@@ -1,6 +1,7 @@
 // Whole runs: their bits, their consistency modes, and what a replica's failure or slowness does.
 #include "trainer/loop/train_loop.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -64,6 +65,37 @@ TEST_F(TrainLoopTest, ReplicasAndAccumulationDoNotChangeTheLosses) {
   }
 }
 
+// Trains with a record every `log_every` steps, the first three steps traced if `traced`, and an
+// observer that counts in `observed` if there is one. Rows may be stale, so servers are watched.
+absl::uint128 HashOfObservedRun(int log_every, bool traced, int* observed) {
+  Job job = WithConsistency(SmallJob(), PERMIT, 3);
+  job.mutable_train()->set_log_every_steps(log_every);
+  job.mutable_trace()->set_first_step(1);
+  job.mutable_trace()->set_steps(traced ? 3 : -1);
+  const tasks::SequenceData data = SmallData();
+  const support::TempFolder folder;
+  const auto output = report::RunOutput::Create(folder / "out", report::LogFormat::JSON).value();
+  ps::TableHost host(1);
+  ps::LocalClient client(host, 0, 1, job::ConsistencyOf(job));
+  const auto groups = comm::ThreadGroup::Create(1, "dp");
+  report::OnStep count([&](const report::StepRecord&) { ++*observed; });
+  const auto summary = RunReplica(job, data,
+                                  {.group = groups[0].get(),
+                                   .clients = ps::ClientsOf(client),
+                                   .output = output.get(),
+                                   .observer = observed != nullptr ? &count : nullptr});
+  EXPECT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(std::filesystem::exists(folder / "out/trace.json"), traced);
+  return summary.ok() ? *summary->params_hash : 0;
+}
+
+TEST_F(TrainLoopTest, ObserversDoNotChangeBits) {
+  int observed = 0;
+  EXPECT_EQ(HashOfObservedRun(/*log_every=*/1, /*traced=*/true, &observed),
+            HashOfObservedRun(/*log_every=*/1000, /*traced=*/false, nullptr));
+  EXPECT_GT(observed, 5);
+}
+
 TEST_F(TrainLoopTest, PatienceStopsTheRunAndKeepsTheBestEpochsFigures) {
   Job job = SmallJob();
   job.mutable_optimizer()->set_learning_rate(1e-12);
@@ -118,18 +150,16 @@ TEST_F(TrainLoopTest, AReplicaThatFailsFreesItsPeer) {
   auto groups = comm::ThreadGroup::Create(2, "dp");
   std::vector<absl::Status> ends(2);
   std::vector<std::thread> threads;
+  report::OnStep abort([&](const report::StepRecord& record) {
+    if (record.step == 3) groups[1]->Abort(absl::CancelledError("enough"));
+  });
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       ps::LocalClient client(host, static_cast<uint32_t>(rank), 2);
       ends[rank] = RunReplica(job, data,
                               {.group = groups[rank].get(),
                                .clients = ps::ClientsOf(client),
-                               .on_step =
-                                   [&, rank](const report::StepRecord& record) {
-                                     if (rank == 1 && record.step == 3) {
-                                       groups[1]->Abort(absl::CancelledError("enough"));
-                                     }
-                                   }})
+                               .observer = rank == 1 ? &abort : nullptr})
                        .status();
     });
   }

@@ -24,9 +24,9 @@ TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
   auto output = RunOutput::Create(folder.path(), LogFormat::JSON);
   ASSERT_TRUE(output.ok());
   ASSERT_TRUE((*output)->BeginAnew().ok());
-  StepRecord record{.step = 7, .epoch = 2, .loss = 0.5};
+  StepRecord record{.step = 7, .total_steps = 10, .epoch = 2, .logged = true, .loss = 0.5};
   record.grad_norm = std::nan("");
-  ASSERT_TRUE((*output)->Step(record, 10).ok());
+  ASSERT_TRUE((*output)->AfterStep(record, absl::InfiniteFuture()).ok());
   RunSummary summary;
   summary.job = "a \"quoted\"\nname";
   summary.status = "completed";
@@ -56,9 +56,9 @@ TEST(RunOutputTest, TheShareOfAPeakIsSaidWhereThePeakIsKnown) {
     auto output = RunOutput::Create(folder.path(), LogFormat::TEXT);
     ASSERT_TRUE(output.ok());
     ASSERT_TRUE((*output)->BeginAnew().ok());
-    StepRecord record{.step = 10};
+    StepRecord record{.step = 10, .total_steps = 10, .logged = true};
     record.mfu = mfu;
-    ASSERT_TRUE((*output)->Step(record, 10).ok());
+    ASSERT_TRUE((*output)->AfterStep(record, absl::InfiniteFuture()).ok());
     output->reset();
     const std::string printed = ::testing::internal::GetCapturedStdout();
     std::stringstream metrics;
@@ -67,6 +67,19 @@ TEST(RunOutputTest, TheShareOfAPeakIsSaidWhereThePeakIsKnown) {
     EXPECT_EQ(metrics.str().find("\"mfu\":0.413") != std::string::npos, mfu > 0) << metrics.str();
     EXPECT_EQ(metrics.str().find("mfu") != std::string::npos, mfu > 0);
   }
+}
+
+TEST(RunOutputTest, AStepThatIsNotLoggedLeavesNothing) {
+  const support::TempFolder folder;
+  ::testing::internal::CaptureStdout();
+  auto output = RunOutput::Create(folder.path(), LogFormat::JSON);
+  ASSERT_TRUE(output.ok());
+  ASSERT_TRUE((*output)->BeginAnew().ok());
+  StepRecord record{.step = 7, .total_steps = 10};
+  ASSERT_TRUE((*output)->AfterStep(record, absl::InfiniteFuture()).ok());
+  output->reset();
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(ReadWhole(folder / "metrics.jsonl"), "");
 }
 
 TEST(RunOutputTest, ANewRunStartsWithoutTheCheckpointsOfAnother) {

@@ -1,4 +1,4 @@
-// What servers tell of themselves, in figures and in notes.
+// Statistics of servers, as figures and as notes.
 #include "trainer/report/server_watch.h"
 
 #include <gtest/gtest.h>
