@@ -45,6 +45,12 @@ Variable ParameterSet::Constant(const std::string& name, Shape shape, double val
   return Add(name, tensor, /*decay=*/false);
 }
 
+std::vector<Parameter*> ParameterSet::pointers() const {
+  std::vector<Parameter*> pointers;
+  for (const auto& parameter : parameters_) pointers.push_back(parameter.get());
+  return pointers;
+}
+
 int64_t ParameterSet::num_elements() const {
   int64_t n = 0;
   for (const auto& parameter : parameters_) n += parameter->shape.num_elements();

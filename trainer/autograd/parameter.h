@@ -40,6 +40,8 @@ class ParameterSet {
 
   DType dtype() const { return dtype_; }
   const std::vector<std::unique_ptr<Parameter>>& all() const { return parameters_; }
+  // Returns all parameters, for those who may also be given some of them.
+  std::vector<Parameter*> pointers() const;
   int64_t num_elements() const;
   Device device() const { return stream_ == nullptr ? Device{} : stream_->device(); }
   // The same elements where the parameters lie, and back in the host's memory.

@@ -133,26 +133,24 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   measured.device = device;
   ASSIGN_OR_RETURN(const Ceilings before, CeilingsOf(device, threads, bf16));
   std::vector<double> samples, tokens;
+  report::OnStep on_step([&](const report::StepRecord& record) {
+    if (record.step <= warm_up_steps || record.step > warm_up_steps + num_steps) return;
+    samples.push_back(record.samples_per_second);
+    tokens.push_back(record.tokens_per_second);
+  });
   ps::TableHost host(1);
   ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
   const auto groups =
       comm::ThreadGroup::Create(1, "dp", absl::Seconds(job.runtime().timeout_seconds()));
-  const auto summary = loop::RunReplica(
-      job, *bench.data,
-      {.group = groups[0].get(),
-       .clients = ps::ClientsOf(client),
-       .device = device,
-       .compute = bf16 ? DType::BF16 : DType::F32,
-       .on_step =
-           [&](const report::StepRecord& record) {
-             if (record.step <= warm_up_steps || record.step > warm_up_steps + num_steps) return;
-             samples.push_back(record.samples_per_second);
-             tokens.push_back(record.tokens_per_second);
-           },
-       .on_trace =
-           [&](const std::vector<RoleTrace>& traces) {
-             measured.profile = ProfileOf(traces[0], kTracedSteps);
-           }});
+  const auto summary = loop::RunReplica(job, *bench.data,
+                                        {.group = groups[0].get(),
+                                         .clients = ps::ClientsOf(client),
+                                         .device = device,
+                                         .compute = bf16 ? DType::BF16 : DType::F32,
+                                         .observer = &on_step,
+                                         .on_trace = [&](const std::vector<RoleTrace>& traces) {
+                                           measured.profile = ProfileOf(traces[0], kTracedSteps);
+                                         }});
   RETURN_IF_ERROR(summary.status());
   measured.samples_per_second = Median(samples);
   measured.tokens_per_second = Median(tokens);

@@ -33,18 +33,8 @@ std::vector<std::string> DenseOptimizer::slot_names() const {
   return {};
 }
 
-namespace {
-
-std::vector<Parameter*> All(const ParameterSet& parameters) {
-  std::vector<Parameter*> all;
-  for (const auto& parameter : parameters.all()) all.push_back(parameter.get());
-  return all;
-}
-
-}  // namespace
-
 DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parameters)
-    : DenseOptimizer(options, parameters, All(*parameters)) {}
+    : DenseOptimizer(options, parameters, parameters->pointers()) {}
 
 DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parameters,
                                const std::vector<Parameter*>& updated)

@@ -46,22 +46,21 @@ class GradientSync {
   virtual void Reduce(size_t bucket) = 0;
 
   // Asks for the weights of step `step`. Step 0 asks for the current weights.
-  virtual void PullWeights(uint64_t step) { static_cast<void>(step); }
+  virtual void PullWeights(uint64_t /*step*/) {}
   // Waits for the weights of PullWeights. Makes them the parameters' values, shadows included.
-  virtual absl::Status AwaitWeights(absl::Time deadline) {
-    return static_cast<void>(deadline), absl::OkStatus();
-  }
+  virtual absl::Status AwaitWeights(absl::Time /*deadline*/) { return absl::OkStatus(); }
 
   // Adds entries of zeros to `state` for the parameters whose owner is elsewhere.
-  virtual void AddEntries(optim::DenseState* state) const { static_cast<void>(state); }
+  virtual void AddEntries(optim::DenseState* /*state*/) const {}
   // Fills the entries of AddEntries with the owners' values.
-  virtual absl::Status ReadState(optim::DenseState* state, absl::Time deadline) const {
-    return static_cast<void>(state), static_cast<void>(deadline), absl::OkStatus();
+  virtual absl::Status ReadState(optim::DenseState* /*state*/, absl::Time /*deadline*/) const {
+    return absl::OkStatus();
   }
   // Gives owners elsewhere their first state. Null: this replica's values, with new slots.
   // REQUIRES: one replica calls, before the first PullWeights of any replica.
-  virtual absl::Status WriteState(const optim::DenseState* state, absl::Time deadline) const {
-    return static_cast<void>(state), static_cast<void>(deadline), absl::OkStatus();
+  virtual absl::Status WriteState(const optim::DenseState* /*state*/,
+                                  absl::Time /*deadline*/) const {
+    return absl::OkStatus();
   }
 };
 

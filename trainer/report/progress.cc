@@ -10,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/count_text.h"
 #include "kernels/base/terminal.h"
-#include "trainer/report/run_output.h"
 
 namespace tandem::report {
 
@@ -44,18 +43,18 @@ std::string FitLine(const std::vector<std::string>& parts, size_t columns) {
 
 Progress::Progress(LogFormat format) : format_(format), terminal_(isatty(STDOUT_FILENO) == 1) {}
 
-std::vector<std::string> Progress::Parts(const StepRecord& r, int64_t total_steps) {
+std::vector<std::string> Progress::Parts(const StepRecord& r) {
   const double seconds = since_rate_.Lap();
   const double samples = samples_.Add(r.samples_per_second, seconds),
                tokens = tokens_.Add(r.tokens_per_second, seconds);
   const double done = static_cast<double>(r.step - first_step_),
-               left = static_cast<double>(total_steps - r.step);
+               left = static_cast<double>(r.total_steps - r.step);
   const double total = std::max(1e-9, r.compute_ms + r.collective_ms + r.pull_ms + r.push_ms);
   const auto percent = [total](double ms) {
     return static_cast<int>(std::lround(100 * ms / total));
   };
   std::vector<std::string> parts{
-      absl::StrFormat("step %d/%d", r.step, total_steps),
+      absl::StrFormat("step %d/%d", r.step, r.total_steps),
       absl::StrFormat("loss %.4f", r.loss),
       absl::StrCat("ETA ", done > 0 ? DurationText(since_first_.Seconds() / done * left) : "-"),
       absl::StrFormat("epoch %d", r.epoch),
@@ -67,14 +66,14 @@ std::vector<std::string> Progress::Parts(const StepRecord& r, int64_t total_step
   return parts;
 }
 
-void Progress::Step(const StepRecord& r, int64_t total_steps) {
+void Progress::Step(const StepRecord& r) {
   if (format_ == LogFormat::JSON) return;
   if (first_step_ < 0) {
     first_step_ = r.step;
     since_first_.Lap();
   }
-  const std::vector<std::string> parts = Parts(r, total_steps);
-  const bool last = r.step == total_steps;
+  const std::vector<std::string> parts = Parts(r);
+  const bool last = r.step == r.total_steps;
   if (printed_ && !last && since_print_.Seconds() < (terminal_ ? kTerminalSeconds : kPlainSeconds))
     return;
   printed_ = true;

@@ -9,12 +9,11 @@
 
 #include "absl/status/status.h"
 #include "kernels/base/clock.h"
+#include "trainer/report/step_observer.h"
 
 namespace tandem::report {
 
 enum class LogFormat { TEXT, JSON };
-
-struct StepRecord;
 
 // A rate that the eye can follow: the mean over some seconds, in which the latest ones weigh most.
 class SmoothedRate {
@@ -35,7 +34,7 @@ class Progress {
  public:
   explicit Progress(LogFormat format);
 
-  void Step(const StepRecord& record, int64_t total_steps);
+  void Step(const StepRecord& record);
   // Prints a line that stays. The progress line is redrawn below it.
   void Line(const std::string& text);
   // Like Line, with as many parts as fit a terminal, the most important first.
@@ -48,7 +47,7 @@ class Progress {
 
  private:
   // The parts of a step's line, the most important first.
-  std::vector<std::string> Parts(const StepRecord& r, int64_t total_steps);
+  std::vector<std::string> Parts(const StepRecord& r);
   void Erase();
 
   const LogFormat format_;

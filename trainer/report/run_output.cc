@@ -147,14 +147,14 @@ RunOutput::~RunOutput() {
   if (evaluations_ != nullptr) std::fclose(evaluations_);
 }
 
-absl::Status RunOutput::Step(const StepRecord& record, int64_t total_steps) {
-  StepRecord timed = record;
-  timed.time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
-  timed.elapsed_seconds = since_begin_.Seconds();
-  const std::string json = StepJson(timed);
+absl::Status RunOutput::AfterStep(StepRecord& record, absl::Time /*deadline*/) {
+  if (!record.logged) return absl::OkStatus();
+  record.time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  record.elapsed_seconds = since_begin_.Seconds();
+  const std::string json = StepJson(record);
   RETURN_IF_ERROR(WriteLine(metrics_, PathOf(kMetrics), json));
   progress_.Json(json);
-  progress_.Step(timed, total_steps);
+  progress_.Step(record);
   return progress_.status();
 }
 

@@ -14,30 +14,14 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/clock.h"
 #include "trainer/report/progress.h"
+#include "trainer/report/step_observer.h"
 #include "trainer/tasks/task.h"
 
 namespace tandem::report {
 
-struct StepRecord {
-  int64_t step = 0, epoch = 0;
-  // Since 1970; since the run or its resumption began. RunOutput fills in both.
-  double time = 0, elapsed_seconds = 0;
-  double loss = 0, learning_rate = 0;
-  double grad_norm = 0;  // norm of the mean gradient, dense and sparse together
-  double samples_per_second = 0, tokens_per_second = 0;
-  double compute_ms = 0, collective_ms = 0, pull_ms = 0, push_ms = 0;
-  // The most steps of the slowest trainer that a pull of any trainer missed since the last record.
-  // BSP: 0.
-  int64_t staleness = 0;
-  // The products' flops over the device's peak, for this process; 0: the peak is not known.
-  double mfu = 0;
-  bool skipped = false;         // left out, because its loss or a gradient was not finite
-  bool launched_graph = false;  // its passes were launched as one CUDA graph
-};
-
 struct EvaluationRecord {
   int64_t step = 0, epoch = 0;
-  double train_loss = 0;  // the metric that compares evaluations: "valid/mrr"
+  double train_loss = 0;  // the mean over the steps since the last evaluation
   bool best = false;
   std::string decides;                    // the metric that compares evaluations: "valid/mrr"
   std::map<std::string, double> metrics;  // the name includes the split: "valid/hr@10"
@@ -64,13 +48,13 @@ struct RunSummary {
 
 std::string HashText(absl::uint128 hash);  // 32 hexadecimal digits
 
-class RunOutput {
+class RunOutput final : public StepObserver {
  public:
   // Makes the folder. An older run's files stay untouched until this run begins, because this run
   // may yet be refused.
   static absl::StatusOr<std::unique_ptr<RunOutput>> Create(const std::string& folder,
                                                            LogFormat format);
-  ~RunOutput();
+  ~RunOutput() override;
 
   // Replaces the older run. REQUIRES: one of the two Begin functions is called before the first
   // record.
@@ -81,7 +65,8 @@ class RunOutput {
   // Each returns ResourceExhausted, naming the file or standard output, if the record cannot be
   // written. A file that was removed from the folder is such an error too. Progress lines are best
   // effort: the next record reports what they could not write.
-  absl::Status Step(const StepRecord& record, int64_t total_steps);
+  // AfterStep writes the records of logged steps.
+  absl::Status AfterStep(StepRecord& record, absl::Time deadline) override;
   absl::Status Evaluated(const EvaluationRecord& record);
   // Drops the record of an evaluation after step `step` or later, because that evaluation is about
   // to be repeated.

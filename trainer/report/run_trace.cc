@@ -38,9 +38,13 @@ void RunTrace::StopRecording() {
   if (options_.master != nullptr) options_.master->TraceCalls(nullptr);
 }
 
-absl::Status RunTrace::BeforeStep(int64_t step, absl::Time deadline) {
+absl::Status RunTrace::BeforeStep(const StepRecord& record, absl::Time deadline) {
+  const int64_t step = record.step;
   if (step < options_.first_step || collected_ || options_.num_steps <= 0) return absl::OkStatus();
-  if (step > last_step() + 1) return Collect(deadline);
+  if (step > last_step() + 1) {
+    Note(Collect(deadline));
+    return absl::OkStatus();
+  }
   if (!recorded_ && options_.master != nullptr) options_.master->TraceCalls(tracer_);
   recorded_ = true;
   options_.stream->set_tracer(step <= last_step() ? tracer_.get() : nullptr);
@@ -48,7 +52,12 @@ absl::Status RunTrace::BeforeStep(int64_t step, absl::Time deadline) {
 }
 
 absl::Status RunTrace::Finish(absl::Time deadline) {
-  return recorded_ && !collected_ ? Collect(deadline) : absl::OkStatus();
+  if (recorded_ && !collected_) Note(Collect(deadline));
+  return absl::OkStatus();
+}
+
+void RunTrace::Note(const absl::Status& lack) const {
+  if (!lack.ok() && options_.note) options_.note(std::string(lack.message()));
 }
 
 absl::Status RunTrace::Collect(absl::Time deadline) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +18,7 @@
 #include "ps/client/table_admin.h"
 #include "rpc/master/client.h"
 #include "trainer/comm/process_group.h"
+#include "trainer/report/step_observer.h"
 
 namespace tandem::report {
 
@@ -28,28 +30,31 @@ struct RunTraceOptions {
   rpc::MasterClient* master = nullptr;  // null: no master
   // At rank 0: gets the spans of all roles, on one clock. Null at all other ranks.
   std::function<absl::Status(std::vector<RoleTrace>)> deliver = nullptr;
+  // Told what trace.json lacks, or why there is none. A trace never ends the run. Null: nobody is
+  // told.
+  std::function<void(const std::string&)> note = nullptr;
 };
 
-class RunTrace {
+class RunTrace final : public StepObserver {
  public:
   // REQUIRES: made before the first step's pull.
   explicit RunTrace(const RunTraceOptions& options);
-  ~RunTrace();
+  ~RunTrace() override;
   RunTrace(const RunTrace&) = delete;
   RunTrace& operator=(const RunTrace&) = delete;
 
-  // Call before every step. The call in the second step after the last traced one is collective. By
-  // then a pull and a commit prove that all calls of the traced steps are over. An error says what
-  // trace.json lacks, or why there is none. It concerns the trace alone, unless the group has
-  // failed.
-  absl::Status BeforeStep(int64_t step, absl::Time deadline);
-  // For a run that ends earlier. Collective. REQUIRES: the last commit is applied.
-  absl::Status Finish(absl::Time deadline);
+  // The call before the second step after the last traced one is collective. By then a pull and a
+  // commit prove that all calls of the traced steps are over. Always returns Ok.
+  absl::Status BeforeStep(const StepRecord& record, absl::Time deadline) override;
+  // For a run that ends earlier. Collective. Always returns Ok.
+  absl::Status Finish(absl::Time deadline) override;
 
  private:
   int64_t last_step() const { return options_.first_step + options_.num_steps - 1; }
   void StopRecording();
+  // Gathers and delivers the spans. Collective. An error says what trace.json lacks.
   absl::Status Collect(absl::Time deadline);
+  void Note(const absl::Status& lack) const;
 
   const RunTraceOptions options_;
   const std::shared_ptr<Tracer> tracer_ = std::make_shared<Tracer>();

@@ -35,11 +35,17 @@ int64_t MostSteps(const StepHistogram& before, const StepHistogram& now) {
   return 0;
 }
 
-absl::StatusOr<int64_t> ServerWatch::TakeStaleness(absl::Time deadline) {
+absl::Status ServerWatch::BeforeStep(const StepRecord& record, absl::Time /*deadline*/) {
+  if (record.logged) asked_ = tables_->Statistics();
+  return absl::OkStatus();
+}
+
+absl::Status ServerWatch::AfterStep(StepRecord& record, absl::Time deadline) {
+  if (!record.logged) return absl::OkStatus();
   ASSIGN_OR_RETURN(StatisticsReply statistics, std::exchange(asked_, {}).Wait(deadline));
-  const int64_t most = MostSteps(last_, statistics.staleness());
+  record.staleness = MostSteps(last_, statistics.staleness());
   last_ = std::move(*statistics.mutable_staleness());
-  return most;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StatisticsReply> GatherStatistics(comm::ProcessGroup& group,

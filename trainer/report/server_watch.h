@@ -12,19 +12,19 @@
 #include "absl/time/time.h"
 #include "ps/client/table_admin.h"
 #include "trainer/comm/process_group.h"
+#include "trainer/report/step_observer.h"
 
 namespace tandem::report {
 
-class ServerWatch {
+// Gives logged steps their staleness: the most steps of the slowest trainer that a pull missed
+// between the last two requests. If above 15: the most of the whole run.
+class ServerWatch final : public StepObserver {
  public:
   explicit ServerWatch(ps::TableAdmin* tables) : tables_(tables) {}
 
-  // Sends the request whose answer TakeStaleness waits for.
-  void Ask() { asked_ = tables_->Statistics(); }
-  // The most steps of the slowest trainer that a pull missed between the last two requests. If
-  // above 15: the most of the whole run.
-  // REQUIRES: Ask.
-  absl::StatusOr<int64_t> TakeStaleness(absl::Time deadline);
+  // Asks the servers early, so that the step need not wait for the answer.
+  absl::Status BeforeStep(const StepRecord& record, absl::Time deadline) override;
+  absl::Status AfterStep(StepRecord& record, absl::Time deadline) override;
 
  private:
   ps::TableAdmin* tables_;

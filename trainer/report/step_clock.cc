@@ -9,13 +9,14 @@ void StepClock::RecordPoint(size_t number) {
   stream_->Fail(points_[number]->Record(stream_->queue()));
 }
 
-void StepClock::Begin() {
+absl::Status StepClock::BeforeStep(const StepRecord& /*record*/, absl::Time /*deadline*/) {
   intervals_.clear();
   RecordPoint(0);
   watch_.Lap();
+  return absl::OkStatus();
 }
 
-void StepClock::Mark(Part part) {
+void StepClock::AfterPart(StepPart part) {
   intervals_.push_back({part, watch_.Lap()});
   RecordPoint(intervals_.size());
 }
@@ -30,9 +31,20 @@ std::array<double, StepClock::kNumParts> StepClock::Milliseconds() {
       stream_->Fail(on_device.status());
       seconds = on_device.value_or(0);
     }
-    milliseconds[intervals_[i].part] += seconds * 1e3;
+    milliseconds[static_cast<size_t>(intervals_[i].part)] += seconds * 1e3;
   }
   return milliseconds;
+}
+
+absl::Status StepClock::AfterStep(StepRecord& record, absl::Time /*deadline*/) {
+  if (!record.logged) return absl::OkStatus();
+  const std::array<double, kNumParts> milliseconds = Milliseconds();
+  const auto of = [&](StepPart part) { return milliseconds[static_cast<size_t>(part)]; };
+  record.compute_ms = of(StepPart::COMPUTE);
+  record.collective_ms = of(StepPart::COLLECTIVE);
+  record.pull_ms = of(StepPart::PULL);
+  record.push_ms = of(StepPart::PUSH);
+  return absl::OkStatus();
 }
 
 }  // namespace tandem::report

@@ -1,6 +1,6 @@
-// The distribution of a step's time over its parts. On a CPU: the host's time between marks. On a
-// CUDA device: the time of its queue between marks. That time includes pauses in which the queue
-// was empty because the host waited for a peer or a server.
+// The distribution of a step's time over its parts. On a CPU: the host's time between two parts'
+// ends. On a CUDA device: the time of its queue between the ends. The queue's time includes pauses
+// in which the queue was empty because the host waited for a peer or a server.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -11,27 +11,27 @@
 #include "kernels/base/clock.h"
 #include "kernels/memory/event.h"
 #include "kernels/memory/stream.h"
+#include "trainer/report/step_observer.h"
 
 namespace tandem::report {
 
-class StepClock {
+class StepClock final : public StepObserver {
  public:
-  enum Part { COMPUTE, COLLECTIVE, PULL, PUSH };
-  static constexpr int kNumParts = 4;
-
   explicit StepClock(Stream* stream) : stream_(stream) {}
 
-  void Begin();
-  // Assigns everything submitted or waited for since the last mark (or Begin) to `part`.
-  void Mark(Part part);
-  // The times of the last step, by part. Waits for the device, whose error fails the stream.
-  std::array<double, kNumParts> Milliseconds();
+  absl::Status BeforeStep(const StepRecord& record, absl::Time deadline) override;
+  // Assigns everything submitted or awaited since the last call (or BeforeStep) to `part`.
+  void AfterPart(StepPart part) override;
+  // Gives a logged step its times. Waits for the device, whose error fails the stream.
+  absl::Status AfterStep(StepRecord& record, absl::Time deadline) override;
 
  private:
+  static constexpr int kNumParts = 4;
   struct Interval {
-    Part part;
+    StepPart part;
     double seconds;  // host time
   };
+  std::array<double, kNumParts> Milliseconds();  // by StepPart
   void RecordPoint(size_t number);
 
   Stream* const stream_;

@@ -67,11 +67,11 @@ class KeptRowsTest : public testing::Test {
         const ps::ClientStack clients = ClientOfJob(job, *std::move(merged), rank, kReplicas);
         loop::ReplicaEnvironment environment{
             .resume = resume, .group = groups[rank].get(), .clients = clients};
+        report::OnStep on_step(
+            [&losses](const report::StepRecord& record) { losses.push_back(record.loss); });
         if (rank == 0) {
           environment.output = output->get();
-          environment.on_step = [&losses](const report::StepRecord& record) {
-            losses.push_back(record.loss);
-          };
+          environment.observer = &on_step;
         }
         const auto summary = loop::RunReplica(job, data, environment);
         ASSERT_TRUE(summary.ok()) << summary.status();

@@ -90,12 +90,11 @@ class CudaReplicasTest : public ::testing::Test {
                                        .output = rank == 0 ? output->get() : nullptr,
                                        .device = place->device,
                                        .device_group = device_group.group.get()};
-        if (rank == 0) {
-          environment.on_step = [&](const report::StepRecord& record) {
-            result.losses.push_back(record.loss);
-            if (record.launched_graph) result.launched.push_back(record.step);
-          };
-        }
+        report::OnStep on_step([&](const report::StepRecord& record) {
+          result.losses.push_back(record.loss);
+          if (record.launched_graph) result.launched.push_back(record.step);
+        });
+        if (rank == 0) environment.observer = &on_step;
         const auto summary = RunReplica(*job, data, environment);
         ASSERT_TRUE(summary.ok()) << summary.status();
         if (rank != 0) return;

@@ -117,12 +117,13 @@ class CudaRunTest : public ::testing::Test {
     environment.clients = ps::ClientsOf(client);
     environment.output = output->get();
     if (!by_default_) environment.compute = bf16_.empty() ? DType::F32 : DType::BF16;
-    environment.on_step = [&](const report::StepRecord& record) {
+    report::OnStep on_step([&](const report::StepRecord& record) {
       result.losses.push_back(record.loss);
       result.last = record;
       if (record.launched_graph) result.launched.push_back(record.step);
       result.system_blocks.push_back(BlockCache::num_system_blocks());
-    };
+    });
+    environment.observer = &on_step;
     environment.on_trace = [&](const std::vector<RoleTrace>& traces) { result.trace = traces[0]; };
     const auto summary = RunReplica(*job, data, environment);
     result.printed = testing::internal::GetCapturedStdout();

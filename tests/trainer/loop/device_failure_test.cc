@@ -78,16 +78,16 @@ absl::StatusOr<report::RunSummary> Train(const std::string& out, int calls_befor
   const auto groups = comm::ThreadGroup::Create(1, "dp");
   auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
   cuda::emulated_calls_before_failure = calls_before_failure;
+  report::OnStep on_step([&](const report::StepRecord& record) {
+    if (launched != nullptr && record.launched_graph) launched->push_back(record.step);
+  });
   auto summary = RunReplica(*job, data,
                             {.group = groups[0].get(),
                              .clients = ps::ClientsOf(client),
                              .output = output->get(),
                              .device = {DeviceKind::CUDA, 0},
                              .compute = DType::BF16,
-                             .on_step = [&](const report::StepRecord& record) {
-                               if (launched != nullptr && record.launched_graph)
-                                 launched->push_back(record.step);
-                             }});
+                             .observer = &on_step});
   cuda::emulated_calls_before_failure = kNever;
   testing::internal::GetCapturedStdout();
   return summary;

@@ -110,6 +110,11 @@ inline FaultyResult RunWith(const std::string& text, const std::vector<std::stri
     ps::PsCluster cluster(run.servers, 2);
     const auto groups = comm::ThreadGroup::Create(run.replicas, "dp");
     result.ends.resize(static_cast<size_t>(run.replicas));
+    report::OnStep on_step([&](const report::StepRecord& record) {
+      result.losses.push_back(record.loss);
+      result.learning_rates.push_back(record.learning_rate);
+      if (record.skipped) result.skipped.push_back(record.step);
+    });
     std::vector<std::thread> threads;
     for (int rank = 0; rank < run.replicas; ++rank) {
       threads.emplace_back([&, rank] {
@@ -132,13 +137,7 @@ inline FaultyResult RunWith(const std::string& text, const std::vector<std::stri
         environment.output = rank == 0 ? output.get() : nullptr;
         environment.device = run.device;
         environment.compute = DType::F32;
-        if (rank == 0) {
-          environment.on_step = [&](const report::StepRecord& record) {
-            result.losses.push_back(record.loss);
-            result.learning_rates.push_back(record.learning_rate);
-            if (record.skipped) result.skipped.push_back(record.step);
-          };
-        }
+        if (rank == 0) environment.observer = &on_step;
         const auto summary = RunReplica(*job, data, environment);
         result.ends[static_cast<size_t>(rank)] = summary.status();
         if (rank == 0 && summary.ok()) result.summary = *summary;

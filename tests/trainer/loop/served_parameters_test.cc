@@ -105,12 +105,11 @@ Result Train(const std::string& text, const RunArgs& args) {
       environment.output = rank == 0 ? output.get() : nullptr;
       environment.stop_requested = [&] { return ++asked == args.stop_after; };
       environment.compute = args.compute;
-      if (rank == 0) {
-        environment.on_step = [&](const report::StepRecord& record) {
-          result.losses.push_back(record.loss);
-          result.norms.push_back(record.grad_norm);
-        };
-      }
+      report::OnStep on_step([&](const report::StepRecord& record) {
+        result.losses.push_back(record.loss);
+        result.norms.push_back(record.grad_norm);
+      });
+      if (rank == 0) environment.observer = &on_step;
       const auto summary = RunReplica(*job, *data, environment);
       ends[static_cast<size_t>(rank)] = summary.status();
       if (rank == 0 && summary.ok()) result.summary = *summary;

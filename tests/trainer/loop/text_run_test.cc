@@ -59,10 +59,9 @@ Result Train(const std::vector<std::string>& sets, const RunArgs& args) {
       environment.output = rank == 0 ? output.get() : nullptr;
       environment.stop_requested = [&] { return ++asked == args.stop_after; };
       environment.compute = args.compute;
-      if (rank == 0)
-        environment.on_step = [&](const report::StepRecord& record) {
-          result.losses.push_back(record.loss);
-        };
+      report::OnStep on_step(
+          [&](const report::StepRecord& record) { result.losses.push_back(record.loss); });
+      if (rank == 0) environment.observer = &on_step;
       const auto summary = RunReplica(*job, data, environment);
       ASSERT_TRUE(summary.ok()) << summary.status();
       if (rank == 0) result.summary = *summary;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/base/count_text.h"
+
 namespace tandem::report {
 namespace {
 
@@ -24,6 +26,15 @@ TEST(SmoothedRateTest, IsTheMeanOfTheLastSeconds) {
   EXPECT_LT(soon, 110) << "a step of a tenth of a second says little";
   for (int i = 0; i < 300; ++i) rate.Add(200, 0.1);
   EXPECT_NEAR(rate.Add(200, 0.1), 200, 1);
+}
+
+TEST(ProgressTextTest, DurationsAndCountsReadWell) {
+  EXPECT_EQ(DurationText(0.2), "0:00");
+  EXPECT_EQ(DurationText(75), "1:15");
+  EXPECT_EQ(DurationText(3700), "1:01:40");
+  EXPECT_EQ(CountText(999), "999");
+  EXPECT_EQ(CountText(12345.6), "12,346");
+  EXPECT_EQ(CountText(1234567), "1,234,567");
 }
 
 }  // namespace

@@ -12,26 +12,38 @@ TEST(StepClockTest, OfACpuTimeBelongsToThePartThatEndsIt) {
   ThreadPool pool(1);
   Stream stream(&pool);
   StepClock clock(&stream);
-  for (int step = 0; step < 2; ++step) {  // the second starts from nothing
+  for (int64_t step = 1; step <= 2; ++step) {  // the second starts from nothing
     const Stopwatch watch;
-    clock.Begin();
-    clock.Mark(StepClock::PULL);
+    StepRecord record{.step = step, .logged = true};
+    ASSERT_TRUE(clock.BeforeStep(record, absl::InfiniteFuture()).ok());
+    clock.AfterPart(StepPart::PULL);
     absl::SleepFor(absl::Milliseconds(20));
-    clock.Mark(StepClock::COMPUTE);
+    clock.AfterPart(StepPart::COMPUTE);
     absl::SleepFor(absl::Milliseconds(40));
-    clock.Mark(StepClock::COLLECTIVE);
+    clock.AfterPart(StepPart::COLLECTIVE);
     absl::SleepFor(absl::Milliseconds(20));
-    clock.Mark(StepClock::COMPUTE);
+    clock.AfterPart(StepPart::COMPUTE);
     const double whole = watch.Seconds() * 1e3;
-    const auto milliseconds = clock.Milliseconds();
-    EXPECT_GE(milliseconds[StepClock::COMPUTE], 40);
-    EXPECT_GE(milliseconds[StepClock::COLLECTIVE], 40);
-    EXPECT_EQ(milliseconds[StepClock::PUSH], 0);
-    double sum = 0;
-    for (const double part : milliseconds) sum += part;
+    ASSERT_TRUE(clock.AfterStep(record, absl::InfiniteFuture()).ok());
+    EXPECT_GE(record.compute_ms, 40);
+    EXPECT_GE(record.collective_ms, 40);
+    EXPECT_EQ(record.push_ms, 0);
+    const double sum = record.compute_ms + record.collective_ms + record.pull_ms + record.push_ms;
     EXPECT_LE(sum, whole);
     EXPECT_GE(sum, 80);
   }
+}
+
+TEST(StepClockTest, AStepThatIsNotLoggedGetsNoTimes) {
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  StepClock clock(&stream);
+  StepRecord record{.step = 1};
+  ASSERT_TRUE(clock.BeforeStep(record, absl::InfiniteFuture()).ok());
+  absl::SleepFor(absl::Milliseconds(1));
+  clock.AfterPart(StepPart::COMPUTE);
+  ASSERT_TRUE(clock.AfterStep(record, absl::InfiniteFuture()).ok());
+  EXPECT_EQ(record.compute_ms, 0);
 }
 
 }  // namespace

@@ -3,16 +3,13 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/parallel/placement.h"
 
 namespace tandem::parallel {
 
 absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters,
                                                  comm::ProcessGroup* group, Stream* stream,
                                                  const DdpOptions& options) {
-  const Placements all(parameters->all().size(), Placement::REPLICATED);
-  return Create(parameters, PlacedAs(*parameters, all, Placement::REPLICATED), group, stream,
-                options);
+  return Create(parameters, parameters->pointers(), group, stream, options);
 }
 
 absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters,

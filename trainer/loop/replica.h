@@ -1,0 +1,80 @@
+// One replica of the model: its task and weights, their optimizers and owners, and how far its run
+// has come. The loop's other objects (step, evaluations, checkpoints) act on it.
+// Thread rule: the step's thread.
+// Invariant: between steps, all replicas have the same dense weights.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/numeric/int128.h"
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "kernels/base/clock.h"
+#include "trainer/loop/divergence_guard.h"
+#include "trainer/loop/replica_environment.h"
+#include "trainer/loop/run_state.h"
+#include "trainer/loop/step_calendar.h"
+#include "trainer/loop/stop_vote.h"
+#include "trainer/parallel/gradient_sync.h"
+#include "trainer/parallel/placement.h"
+#include "trainer/sparse/remote_embedding.h"
+#include "trainer/sparse/step_optimizer.h"
+#include "trainer/sparse/step_pushes.h"
+#include "trainer/tasks/job_data.h"
+
+namespace tandem::loop {
+
+struct Replica {
+  // REQUIRES: all arguments outlive the replica.
+  Replica(const Job& job, const tasks::JobData& data, const ReplicaEnvironment& environment);
+
+  // Creates the tables and makes `sync`. DataLoss if the replicas read different data. Collective.
+  absl::Status Connect();
+  // Sets `compute`, and gives the parameters their bf16 shadows if needed. Collective.
+  absl::Status SetPrecision();
+
+  // Waits for all replicas. Collective.
+  absl::Status Barrier(const char* name, absl::Duration timeout);
+  // Waits until the last commit of every replica is applied. Collective except in BSP, where the
+  // own commit implies all others.
+  absl::Status AwaitCommits();
+  // Like AwaitCommits. Also brings parameters with an owner elsewhere up to date with the commits.
+  absl::Status AwaitWeights();
+  // Returns the hash of the dense state that this replica holds. Internal if another replica's hash
+  // differs; `what` names the state in the error. Collective.
+  absl::StatusOr<absl::uint128> VerifiedHash(const char* what);
+
+  bool is_bsp() const { return job.ps().consistency() == BSP; }
+  absl::Duration Timeout() const { return absl::Seconds(job.runtime().timeout_seconds()); }
+  absl::Time Deadline() const { return absl::Now() + Timeout(); }
+  // Tells the user, at rank 0.
+  void Note(const std::string& text) const;
+
+  const Job& job;
+  const tasks::JobData& data;
+  const ReplicaEnvironment& environment;
+  comm::ProcessGroup& group;
+  const ps::Clients clients;
+  report::RunOutput* const output;  // null except at rank 0
+  const Stopwatch since_begin;
+
+  ThreadPool pool;
+  Stream stream;
+  ParameterSet parameters;
+  const std::unique_ptr<sparse::RemoteEmbedding> table;  // null: the embedding is a dense parameter
+  const std::unique_ptr<tasks::Task> task;
+  const StepCalendar calendar;
+  const absl::StatusOr<parallel::Placements> placements;
+  optim::DenseOptimizer dense;
+  sparse::StepPushes pushes;  // of the current step
+  sparse::StepOptimizer optimizer;
+  std::unique_ptr<parallel::GradientSync> sync;  // null before Connect
+  DType compute = DType::F32;                    // of the training steps
+
+  RunState state;
+  StopVote stop_vote;
+  DivergenceGuard divergence;
+};
+
+}  // namespace tandem::loop

@@ -1,0 +1,45 @@
+// The surroundings of one replica's run. A thread of `--local` and a trainer process run the same
+// code; only the client and the group differ.
+// Thread rule: a value; the pointers outlive the run.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "kernels/base/device.h"
+#include "kernels/base/dtype.h"
+#include "proto/trace.pb.h"
+#include "ps/client/clients.h"
+#include "rpc/master/client.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/comm/process_group.h"
+#include "trainer/report/run_output.h"
+
+namespace tandem::loop {
+
+struct ReplicaEnvironment {
+  // Checkpoint of the same job and data to resume from; null: start anew.
+  const checkpoint::Checkpoint* resume = nullptr;
+  comm::ProcessGroup* group = nullptr;  // has the replica's rank and size
+  ps::Clients clients = {};
+  // Rank 0 only; begins once nothing can refuse the run any more.
+  report::RunOutput* output = nullptr;
+  Device device = {};  // where the replica computes: DeviceOf the job
+  // Group of the same ranks, for arrays on `device`; null on a CPU, and for the only replica.
+  comm::ProcessGroup* device_group = nullptr;
+  int num_servers = 0;  // for the summary; 0: local tables
+  // Called in every step and before every block of an evaluation. If any replica returns true, all
+  // replicas end after the same step. They write a checkpoint and return a summary with status
+  // "stopped". The resumed run makes an evaluation that was due then.
+  std::function<bool()> stop_requested = nullptr;
+  rpc::MasterClient* master = nullptr;  // for the trace; null: no master
+  // For tests and benchmarks: overrides the choice; same for all replicas.
+  std::optional<DType> compute = std::nullopt;
+  // Told last of every step; null: nobody. For tests and benchmarks.
+  report::StepObserver* observer = nullptr;
+  // For measuring, at rank 0: gets the traced steps' spans, and trace.json is not written.
+  std::function<void(const std::vector<RoleTrace>&)> on_trace = nullptr;
+};
+
+}  // namespace tandem::loop

@@ -1,0 +1,52 @@
+#include "trainer/loop/run_observers.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/device.h"
+#include "trainer/report/trace_file.h"
+
+namespace tandem::loop {
+
+namespace {
+
+report::RunTraceOptions TraceOptionsOf(Replica* replica) {
+  const Job& job = replica->job;
+  report::RunTraceOptions options{
+      .first_step = replica->state.step() + job.trace().first_step(),
+      .num_steps = job.trace().steps(),
+      .stream = &replica->stream,
+      .group = &replica->group,
+      .tables = replica->clients.tables,
+      .master = replica->environment.master,
+      .note = [replica](const std::string& text) { replica->Note(text); }};
+  if (replica->environment.on_trace) {
+    options.deliver = [replica](const std::vector<RoleTrace>& traces) {
+      replica->environment.on_trace(traces);
+      return absl::OkStatus();
+    };
+  } else if (replica->output != nullptr) {
+    options.deliver = [replica](std::vector<RoleTrace> traces) {
+      return report::WriteTraceFile(replica->output->folder() + "/trace.json", std::move(traces));
+    };
+  }
+  return options;
+}
+
+}  // namespace
+
+RunObservers::RunObservers(Replica* replica)
+    : trace(TraceOptionsOf(replica)),
+      clock(&replica->stream),
+      throughput(PeakFlops(replica->stream.device(), replica->compute)) {
+  all.Add(&trace);
+  if (replica->output != nullptr && !replica->is_bsp())
+    all.Add(&servers.emplace(replica->clients.tables));
+  all.Add(&clock);
+  all.Add(&throughput);  // after the waits of the observers above, which belong to the step
+  all.Add(replica->output);
+  all.Add(replica->environment.observer);
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,84 @@
+#include "trainer/loop/run_summary.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/loop/checkpointing.h"
+#include "trainer/report/server_watch.h"
+
+namespace tandem::loop {
+
+namespace {
+
+report::RunSummary FiguresOf(const Replica& replica, const report::Throughput& throughput,
+                             const std::string& status) {
+  const RunState& state = replica.state;
+  report::RunSummary summary;
+  summary.job = replica.job.name();
+  summary.status = status;
+  summary.seed = replica.job.seed();
+  summary.steps = state.step();
+  summary.epochs = replica.calendar.EpochsUpTo(state.step());
+  summary.best_epoch = state.best_epoch();
+  summary.best_step = state.best_step();
+  summary.seconds = replica.since_begin.Seconds();
+  summary.layout = {replica.environment.num_servers, replica.group.size()};
+  summary.metrics = state.best_metrics();
+  summary.samples_per_second = throughput.samples_per_second();
+  summary.tokens_per_second = throughput.tokens_per_second();
+  summary.dense_parameters = static_cast<uint64_t>(replica.parameters.num_elements());
+  return summary;
+}
+
+// Adds the owners' and the tables' shares to the hash of the state that the replica holds.
+absl::Status AddHash(const Replica& replica, absl::uint128 held, report::RunSummary* summary) {
+  ASSIGN_OR_RETURN(const ps::HashResult sparse,
+                   replica.clients.tables->Hash().Wait(replica.Deadline()));
+  optim::DenseState elsewhere{
+      &replica.parameters, replica.dense.slot_names(),
+      std::vector<optim::DenseState::Entry>(replica.parameters.all().size())};
+  RETURN_IF_ERROR(ReadElsewhere(replica, &elsewhere, replica.Deadline()));
+  summary->params_hash = held + elsewhere.Hash() + sparse.hash;
+  summary->sparse_rows = sparse.num_rows;
+  return absl::OkStatus();
+}
+
+// `of_others` are the statistics that the other replicas' clients keep.
+absl::Status WriteNotes(const Replica& replica, const StatisticsReply& of_others) {
+  if (replica.divergence.num_skipped() > 0) {
+    replica.Note(absl::StrCat(replica.divergence.num_skipped(),
+                              " steps were skipped: their loss or gradients were not finite"));
+  }
+  ASSIGN_OR_RETURN(StatisticsReply statistics,
+                   replica.clients.tables->Statistics().Wait(replica.Deadline()));
+  ps::MergeStatistics(of_others, &statistics);
+  for (const std::string& note :
+       report::ServerNotes(statistics, /*may_be_stale=*/!replica.is_bsp()))
+    replica.Note(note);
+  for (const std::string& line : replica.clients.tables->Report()) replica.Note(line);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<report::RunSummary> Summarize(Replica& replica, RunObservers& observers,
+                                             const std::string& status) {
+  RETURN_IF_ERROR(replica.AwaitWeights());
+  RETURN_IF_ERROR(observers.all.Finish(replica.Deadline()));
+  ASSIGN_OR_RETURN(const absl::uint128 held, replica.VerifiedHash("weights"));
+  report::RunSummary summary = FiguresOf(replica, observers.throughput, status);
+  ASSIGN_OR_RETURN(const StatisticsReply of_others,
+                   report::GatherStatistics(replica.group, replica.clients.tables->OwnStatistics(),
+                                            replica.Deadline()));
+  if (replica.output != nullptr) {
+    RETURN_IF_ERROR(AddHash(replica, held, &summary));
+    RETURN_IF_ERROR(WriteNotes(replica, of_others));
+    RETURN_IF_ERROR(replica.output->Finish(summary));
+  }
+  // No replica leaves and takes its part of the job down before rank 0 has read everything.
+  RETURN_IF_ERROR(replica.Barrier("end", replica.Timeout()));
+  return summary;
+}
+
+}  // namespace tandem::loop
