@@ -19,6 +19,7 @@ void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream
 // output = output + scale * x
 void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream& stream);
 void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& stream);
+// a and b may be one F32 and one BF16; the output is then F32.
 void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
 // output[r, c] = x[r, c] + bias[c]; rows are all leading dims. The bias may be F32 while x and
 // output are BF16.
@@ -29,7 +30,7 @@ void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView&
                    const ArrayView& column_id, double value, Stream& stream);
 
 // GELU: x Phi(x) with erf (Hendrycks and Gimpel 2016)
-enum class Activation { GELU, GELU_TANH, RELU, SILU };
+enum class Activation { GELU, GELU_TANH, RELU, SILU, SIGMOID };
 void ActivationForward(const ArrayView& output, const ArrayView& x, Activation activation,
                        Stream& stream);
 // grad_input = grad_output * f'(x)

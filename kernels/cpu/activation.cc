@@ -67,6 +67,18 @@ struct Silu {
   }
 };
 
+struct SigmoidAlone {
+  template <class T>
+  static T Value(T x) {
+    return Sigmoid(x);
+  }
+  template <class T>
+  static T Derivative(T x) {
+    const T s = Sigmoid(x);
+    return s * (T(1) - s);
+  }
+};
+
 template <class Body>
 void WithActivation(Activation activation, const Body& body) {
   switch (activation) {
@@ -78,6 +90,8 @@ void WithActivation(Activation activation, const Body& body) {
       return body(Relu{});
     case Activation::SILU:
       return body(Silu{});
+    case Activation::SIGMOID:
+      return body(SigmoidAlone{});
   }
 }
 

@@ -117,14 +117,16 @@ void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& st
 }
 
 void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream) {
-  CheckSame(output, a);
-  CheckSame(output, b);
+  CheckDense(output, a);
+  CheckDense(output, b);
   const KernelSpan span(stream, SpanKind::ELEMENTWISE, "multiply", 0, BytesOf({&output, &a, &b}));
   if (stream.on_cuda()) return cuda::Multiply(output, a, b, stream);
-  WithStorageType(output.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  WithStorageTypes(a.dtype, b.dtype, [&](auto zero_a, auto zero_b) {
+    using A = decltype(zero_a);
+    using B = decltype(zero_b);
+    using T = std::conditional_t<std::is_same_v<A, B>, A, float>;
     Map<T>(
-        output, stream, 1, [](auto x, auto y) { return x * y; }, a.as<T>(), b.as<T>());
+        output, stream, 1, [](auto x, auto y) { return x * y; }, a.as<A>(), b.as<B>());
   });
 }
 

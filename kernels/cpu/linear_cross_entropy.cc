@@ -1,12 +1,11 @@
-#include <atomic>
 #include <cstring>
 #include <type_traits>
 #include <vector>
 
 #include "kernels/cast.h"
+#include "kernels/cpu/logit_blocks.h"
 #include "kernels/cpu/matmul/packed_matmul.h"
-#include "kernels/cpu/vector/lanes.h"
-#include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/shared_span.h"
 #include "kernels/cpu/vector/parallel.h"
 #include "kernels/cpu/vector/scratch.h"
 #include "kernels/cpu/vector/vectorise.h"
@@ -27,114 +26,9 @@ namespace tandem::kernels {
 
 namespace {
 
-constexpr int64_t kTaskRows = 128, kBlockColumns = 512, kDepthChunk = 512, kDepthQuantum = 64;
+constexpr int64_t kTaskRows = 128, kDepthChunk = 512, kDepthQuantum = 64;
 constexpr int64_t kMaxChunkRows = 1024, kMaxChunkBytes = 32 << 20;
 constexpr int64_t kPackedRows = 128;  // rows of hidden states that one task transposes
-
-// Measures the time that the threads of one loop spend in products and in the rest. Reports two
-// spans of the thread that runs the loop.
-class SharedSpan {
- public:
-  SharedSpan(Tracer* tracer, const char* products, double flops, double bytes)
-      : tracer_(tracer), products_(products), flops_(flops), bytes_(bytes) {
-    if (tracer_ != nullptr) begin_ns_ = MonotonicNanoseconds();
-  }
-  ~SharedSpan() {
-    if (tracer_ == nullptr) return;
-    const int64_t end_ns = MonotonicNanoseconds();
-    const double products = static_cast<double>(product_ns_),
-                 losses = static_cast<double>(loss_ns_);
-    const double share = products + losses > 0 ? products / (products + losses) : 1;
-    const int64_t middle_ns =
-        begin_ns_ + static_cast<int64_t>(share * static_cast<double>(end_ns - begin_ns_));
-    tracer_->Add({products_, SpanKind::GEMM, 0, begin_ns_, middle_ns, flops_, 0});
-    tracer_->Add({"linear_cross_entropy", SpanKind::LOSS, 0, middle_ns, end_ns, 0, bytes_});
-  }
-  SharedSpan(const SharedSpan&) = delete;
-  SharedSpan& operator=(const SharedSpan&) = delete;
-
-  template <class Work>
-  void Product(const Work& work) {
-    Measure(product_ns_, work);
-  }
-  template <class Work>
-  void Loss(const Work& work) {
-    Measure(loss_ns_, work);
-  }
-
- private:
-  template <class Work>
-  void Measure(std::atomic<int64_t>& sum, const Work& work) {
-    const int64_t begin = tracer_ == nullptr ? 0 : MonotonicNanoseconds();
-    work();
-    if (tracer_ != nullptr)
-      sum.fetch_add(MonotonicNanoseconds() - begin, std::memory_order_relaxed);
-  }
-
-  Tracer* tracer_;
-  const char* const products_;
-  const double flops_, bytes_;
-  int64_t begin_ns_ = 0;
-  std::atomic<int64_t> product_ns_{0}, loss_ns_{0};
-};
-
-// Rows in blocks of columns: element (r, c) lies in block c / 512 at row r. A gap of one row
-// separates blocks. Without the gap, the parts of a row would lie a power of two apart and evict
-// each other.
-template <class T>
-struct Blocks {
-  T* data;
-  int64_t rows, columns;
-
-  int64_t count() const { return (columns + kBlockColumns - 1) / kBlockColumns; }
-  int64_t width(int64_t b) const { return std::min(kBlockColumns, columns - b * kBlockColumns); }
-  T* block(int64_t b) const { return data + b * kBlockColumns * (rows + 1); }
-  T* row(int64_t b, int64_t r) const { return block(b) + r * width(b); }
-  int64_t size() const { return count() * kBlockColumns * (rows + 1); }
-};
-
-// Returns the loss of row r and turns its logits into their gradient: exponentials in place, then
-// scaled into `grad`. `grad` may be empty or `logits` itself.
-template <class T>
-inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, const Blocks<T>& grad,
-                     int64_t grad_row) {
-  float max = -std::numeric_limits<float>::infinity();
-  for (int64_t b = 0; b < logits.count(); ++b) {
-    const float block_max = LaneMax(logits.width(b), logits.row(b, r));
-    max = max < block_max ? block_max : max;
-  }
-  const int64_t target_block = target / kBlockColumns, target_column = target % kBlockColumns;
-  const float target_logit = logits.row(target_block, r)[target_column];
-  float lane[kLanes] = {};
-  for (int64_t b = 0; b < logits.count(); ++b) {
-    float* x = logits.row(b, r);
-    const int64_t n = logits.width(b);
-    const auto exponential = [=](int64_t i) {
-      return x[i] = Exp2((x[i] - max) * static_cast<float>(kLog2E));
-    };
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-      // Prefetches the next row, whose maximum would otherwise wait for memory.
-      __builtin_prefetch(x + n + i, 1);
-#pragma GCC ivdep
-      for (int l = 0; l < kLanes; ++l) lane[l] += exponential(i + l);
-    }
-    for (int l = 0; i + l < n; ++l) lane[l] += exponential(i + l);
-  }
-  const float sum = FoldSum(lane), inverse = 1.0f / sum;
-  if (grad.data != nullptr) {
-    const float target_gradient = logits.row(target_block, r)[target_column] * inverse - 1.0f;
-    for (int64_t b = 0; b < logits.count(); ++b) {
-      const float* x = logits.row(b, r);
-      T* to = grad.row(b, grad_row);
-      const int64_t n = logits.width(b);
-#pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i) to[i] = Store<T>(x[i] * inverse);
-    }
-    grad.row(target_block, grad_row)[target_column] = Store<T>(target_gradient);
-  }
-  return Log(sum) + (max - target_logit);
-}
 
 // Adds the column sums of x [rows, columns] to `sums`, rows in order.
 template <class T>

@@ -45,6 +45,14 @@ struct Silu {
   }
 };
 
+struct SigmoidAlone {
+  static __device__ float Value(float x) { return Sigmoid(x); }
+  static __device__ float Derivative(float x) {
+    const float s = Sigmoid(x);
+    return s * (1.0f - s);
+  }
+};
+
 template <class Function>
 struct Forward {
   __device__ float operator()(float x) const { return Function::Value(x); }
@@ -105,6 +113,8 @@ void WithActivation(Activation activation, const Body& body) {
       return body(Relu{});
     case Activation::SILU:
       return body(Silu{});
+    case Activation::SIGMOID:
+      return body(SigmoidAlone{});
   }
 }
 

@@ -105,9 +105,13 @@ void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& st
 }
 
 void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream) {
-  WithDeviceType(output.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    Map<T>({"multiply", output}, stream, Times{}, Elements<T>{a.as<T>()}, Elements<T>{b.as<T>()});
+  WithDeviceType(a.dtype, [&](auto zero_a) {
+    WithDeviceType(b.dtype, [&](auto zero_b) {
+      using A = decltype(zero_a);
+      using B = decltype(zero_b);
+      using O = std::conditional_t<std::is_same_v<A, B>, A, float>;
+      Map<O>({"multiply", output}, stream, Times{}, Elements<A>{a.as<A>()}, Elements<B>{b.as<B>()});
+    });
   });
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
 #include "kernels/reduce.h"
+#include "kernels/segment.h"
 #include "kernels/softmax.h"
 
 namespace tandem::kernels::cuda {
@@ -77,6 +78,11 @@ void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& sca
 void Sum(const ArrayView& output, const ArrayView& x, Stream& stream);
 double Sum(const ArrayView& x, Stream& stream);
 double SumOfSquares(const ArrayView& x, Stream& stream);
+
+void SegmentMean(const ArrayView& output, const ArrayView& x, const ArrayView& offsets,
+                 Stream& stream);
+void SegmentMeanBackward(const ArrayView& grad_input, const ArrayView& grad_output,
+                         const ArrayView& offsets, Stream& stream);
 
 void SoftmaxForward(const ArrayView& output, const ArrayView& x, Stream& stream);
 void SoftmaxBackward(const ArrayView& grad_input, const ArrayView& grad_output,

@@ -123,6 +123,12 @@ void ScaleRows(const ArrayView&, const ArrayView&, const ArrayView&, bool, Strea
 void Sum(const ArrayView&, const ArrayView&, Stream&) { Refuse("Sum"); }
 double Sum(const ArrayView&, Stream&) { Refuse("Sum"); }
 double SumOfSquares(const ArrayView&, Stream&) { Refuse("SumOfSquares"); }
+void SegmentMean(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) {
+  Refuse("SegmentMean");
+}
+void SegmentMeanBackward(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) {
+  Refuse("SegmentMeanBackward");
+}
 void SoftmaxForward(const ArrayView&, const ArrayView&, Stream&) { Refuse("SoftmaxForward"); }
 void SoftmaxBackward(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) {
   Refuse("SoftmaxBackward");

@@ -132,10 +132,12 @@ INSTANTIATE_TEST_SUITE_P(
         ElementPass{"multiply", Multiply, 1e-6}, ElementPass{"add_bias", AddFirstRow, 1e-6},
         ElementPass{"dropout", DropSome, 1e-6}, ForwardOf("gelu", Activation::GELU),
         ForwardOf("gelu_tanh", Activation::GELU_TANH), ForwardOf("relu", Activation::RELU),
-        ForwardOf("silu", Activation::SILU), BackwardOf("gelu_backward", Activation::GELU),
+        ForwardOf("silu", Activation::SILU), ForwardOf("sigmoid", Activation::SIGMOID),
+        BackwardOf("gelu_backward", Activation::GELU),
         BackwardOf("gelu_tanh_backward", Activation::GELU_TANH),
         BackwardOf("relu_backward", Activation::RELU),
-        BackwardOf("silu_backward", Activation::SILU)),
+        BackwardOf("silu_backward", Activation::SILU),
+        BackwardOf("sigmoid_backward", Activation::SIGMOID)),
     [](const testing::TestParamInfo<ElementPass>& info) { return std::string(info.param.name); });
 
 TEST(MixedAddTest, AnActivationJoinsTheResidualStreamInF32) {
@@ -151,6 +153,21 @@ TEST(MixedAddTest, AnActivationJoinsTheResidualStreamInF32) {
       ExpectSameBits(sum, wanted);
       Add(in_place, activation, in_place, stream);  // in the other order
       ExpectSameBits(in_place, wanted);
+    });
+  }
+}
+
+TEST(MixedMultiplyTest, ThePairOfAnActivationAndARowIsMultipliedInF32) {
+  for (const Shape& shape : kShapes) {
+    Array<float> row = RandomArray<float>(shape, 1), product(shape), wanted(shape);
+    Array<BFloat16> activation = RandomHalves(shape, 2);
+    for (int64_t i = 0; i < row.size(); ++i) wanted[i] = row[i] * ToFloat(activation[i]);
+    ForEachInstructionSet([&](InstructionSet) {
+      TestStream stream;
+      Multiply(product, row, activation, stream);
+      ExpectSameBits(product, wanted);
+      Multiply(product, activation, row, stream);
+      ExpectSameBits(product, wanted);
     });
   }
 }

@@ -89,7 +89,8 @@ TEST(MathTest, SpecialValues) {
 TEST(MathTest, ScalarAndVectorCodeAgree) {
   TestStream stream;
   Array<float> x = RandomArray<float>({1001}, 1, 9), all(x.shape);
-  for (Activation activation : {Activation::GELU, Activation::GELU_TANH, Activation::SILU}) {
+  for (Activation activation :
+       {Activation::GELU, Activation::GELU_TANH, Activation::SILU, Activation::SIGMOID}) {
     ActivationForward(all, x, activation, stream);
     for (int64_t i = 0; i < x.size(); ++i) {
       Array<float> one({1}, x[i]);
@@ -216,7 +217,7 @@ TEST_P(ActivationTest, GradientMatchesDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(All, ActivationTest,
                          testing::Values(Activation::GELU, Activation::GELU_TANH, Activation::RELU,
-                                         Activation::SILU));
+                                         Activation::SILU, Activation::SIGMOID));
 
 TEST(SwiGluTest, IsSiluOfTheFirstHalfTimesTheSecond) {
   TestStream one, three(3);

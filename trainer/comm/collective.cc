@@ -24,8 +24,6 @@ const char* NameOf(CollectiveKind kind) {
       return "Send";
     case CollectiveKind::RECV:
       return "Recv";
-    case CollectiveKind::BARRIER:
-      return "Barrier";
   }
   return "?";
 }
@@ -55,8 +53,13 @@ bool IsPointToPoint(CollectiveKind kind) {
   return kind == CollectiveKind::SEND || kind == CollectiveKind::RECV;
 }
 
-const char* SpanName(CollectiveKind kind) {
-  switch (kind) {
+bool IsBarrier(const Description& description) {
+  return description.kind == CollectiveKind::ALL_REDUCE && description.count == 0;
+}
+
+const char* SpanName(const Description& description) {
+  if (IsBarrier(description)) return "barrier";
+  switch (description.kind) {
     case CollectiveKind::ALL_REDUCE:
       return "all_reduce";
     case CollectiveKind::ALL_GATHER:
@@ -71,8 +74,6 @@ const char* SpanName(CollectiveKind kind) {
       return "send";
     case CollectiveKind::RECV:
       return "recv";
-    case CollectiveKind::BARRIER:
-      return "barrier";
   }
   return "?";
 }
@@ -86,11 +87,12 @@ size_t NumBytes(const Collective& collective) {
 }
 
 std::string Description::ToString() const {
+  if (IsBarrier(*this)) return absl::StrCat("Barrier #", sequence, " (tag ", tag, ")");
   const bool reduces = kind == CollectiveKind::ALL_REDUCE || kind == CollectiveKind::REDUCE_SCATTER;
   std::string text = absl::StrCat(NameOf(kind), " #", sequence, " (");
   if (kind == CollectiveKind::ALL_TO_ALL_V) {
     absl::StrAppend(&text, tandem::NameOf(dtype), ", ");
-  } else if (kind != CollectiveKind::BARRIER) {
+  } else {
     absl::StrAppend(&text, count, " x ", tandem::NameOf(dtype), ", ");
   }
   if (reduces)

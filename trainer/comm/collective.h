@@ -23,8 +23,7 @@ enum class CollectiveKind : uint8_t {
   BROADCAST,
   ALL_TO_ALL_V,
   SEND,
-  RECV,
-  BARRIER
+  RECV
 };
 
 // Plain bytes, because a description travels through shared memory.
@@ -34,7 +33,7 @@ struct Description {
   uint64_t tag = 0;
   int64_t count = 0;  // elements of one rank's share; 0 if ranks may differ (AllToAllV)
   int32_t root = 0;   // Broadcast: the root. Send, Recv: the peer.
-  CollectiveKind kind = CollectiveKind::BARRIER;
+  CollectiveKind kind = CollectiveKind::ALL_REDUCE;
   DType dtype = DType::U8;
   ReduceOp op = ReduceOp::SUM;
   SumOrder order = SumOrder::ANY;
@@ -54,8 +53,10 @@ struct Collective {
 };
 
 bool IsPointToPoint(CollectiveKind kind);
+// An AllReduce without elements.
+bool IsBarrier(const Description& description);
 // The operation's name in traces; a string literal.
-const char* SpanName(CollectiveKind kind);
+const char* SpanName(const Description& description);
 // The bytes of the larger of the two arrays.
 size_t NumBytes(const Collective& collective);
 

@@ -59,11 +59,11 @@ class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
 
-  virtual const std::string& name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // In place.
+  // In place. Without elements it is a barrier: no rank's Work is done before all ranks have
+  // launched.
   virtual Work AllReduce(const ArrayView& view, CollectiveArgs args) = 0;
   // output [size * n], input [n]: the input of rank r lands at r * n.
   virtual Work AllGather(const ArrayView& output, const ArrayView& input, CollectiveArgs args) = 0;
@@ -79,7 +79,6 @@ class ProcessGroup {
   // Point to point. Messages of each (sender, receiver) pair are matched in order.
   virtual Work Send(const ArrayView& view, int target, CollectiveArgs args) = 0;
   virtual Work Recv(const ArrayView& view, int source, CollectiveArgs args) = 0;
-  virtual Work Barrier(CollectiveArgs args) = 0;
 
   // Makes a new group of the ranks that pass the same color, ordered by (key, rank). Collective
   // over this group.
@@ -91,6 +90,10 @@ class ProcessGroup {
   virtual absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) = 0;
   // Fails all operations in flight and to come, on this rank and on its peers.
   virtual void Abort(absl::Status reason) = 0;
+
+  Work Barrier(CollectiveArgs args) {
+    return AllReduce(ArrayView(nullptr, DType::U8, Shape{0}), args);
+  }
 
   // Waits for one of this group's launches. On failure, aborts the group and returns once nothing
   // touches the launch's views, so the views may be freed. A plain Work::Wait that times out does

@@ -33,7 +33,7 @@ Work DoneWork(absl::Status status) {
 }
 
 TraceSpan SpanOf(const Collective& collective, Tracer* tracer) {
-  return TraceSpan(tracer, SpanKind::COLLECTIVE, SpanName(collective.description.kind), 0,
+  return TraceSpan(tracer, SpanKind::COLLECTIVE, SpanName(collective.description), 0,
                    static_cast<double>(NumBytes(collective)));
 }
 
@@ -129,10 +129,6 @@ Work QueuedGroup::Recv(const ArrayView& view, int source, CollectiveArgs args) {
       << "rank " << rank_ << " receives from " << source << " of " << size_;
   return Launch(CollectiveKind::RECV, source, view.num_elements(), view.dtype, args,
                 {{}, view, {}, {}, {}});
-}
-
-Work QueuedGroup::Barrier(CollectiveArgs args) {
-  return Launch(CollectiveKind::BARRIER, 0, 0, DType::U8, args, {});
 }
 
 Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dtype,

@@ -25,7 +25,6 @@ namespace tandem::comm {
 
 class QueuedGroup : public ProcessGroup {
  public:
-  const std::string& name() const final { return name_; }
   int rank() const final { return rank_; }
   int size() const final { return size_; }
 
@@ -38,7 +37,6 @@ class QueuedGroup : public ProcessGroup {
                  CollectiveArgs args) final;
   Work Send(const ArrayView& view, int target, CollectiveArgs args) final;
   Work Recv(const ArrayView& view, int source, CollectiveArgs args) final;
-  Work Barrier(CollectiveArgs args) final;
   void Abort(absl::Status reason) final;
 
  protected:
@@ -61,6 +59,7 @@ class QueuedGroup : public ProcessGroup {
   absl::Status TimeoutError(const std::string& missing) const;
   absl::Status status() const;  // the first failure, or Ok
   absl::Duration timeout() const { return timeout_; }
+  const std::string& name() const { return name_; }
   Device device() const { return device_; }
   // The timeout of the operation that runs or ran last. Worker thread only.
   absl::Duration running_timeout() const { return running_timeout_; }

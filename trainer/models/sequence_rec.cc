@@ -61,7 +61,7 @@ Variable SequenceRec::SampledSoftmax(Context& context, const Variable& hidden,
       ops::AddWhereEqual(context, ops::MatMulTransposed(context, hidden, negative_rows),
                          input.targets, input.negatives, -1e30);
   const Variable logits =
-      ops::ConcatColumns(context, ops::Reshape(context, positive, Shape{tokens, 1}), scores);
+      ops::Concat(context, {ops::Reshape(context, positive, Shape{tokens, 1}), scores});
   const Tensor first = context.Empty(Shape{tokens}, DType::I64);
   kernels::Fill(first.view(), 0, context.stream());
   return ops::CrossEntropySum(context, logits, first);

@@ -64,16 +64,21 @@ TEST_F(ElementwiseDeviceTest, AddMatchesTheReferenceInEveryCombinationOfTypes) {
   ExpectAsReference<float, BFloat16, float>(device(), cpu(), op, reference);
 }
 
+TEST_F(ElementwiseDeviceTest, MultiplyMatchesTheReferenceInEveryCombinationOfTypes) {
+  const auto op = [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) {
+    cuda::Multiply(o, a, b, s);
+  };
+  const auto reference = [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) {
+    Multiply(o, a, b, s);
+  };
+  ExpectAsReference<float, float, float>(device(), cpu(), op, reference);
+  ExpectAsReference<BFloat16, BFloat16, BFloat16>(device(), cpu(), op, reference);
+  ExpectAsReference<float, float, BFloat16>(device(), cpu(), op, reference);
+  ExpectAsReference<float, BFloat16, float>(device(), cpu(), op, reference);
+}
+
 template <class T>
 void CheckArithmetic(Stream& device, Stream& cpu) {
-  ExpectAsReference<T, T, T>(
-      device, cpu,
-      [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) {
-        cuda::Multiply(o, a, b, s);
-      },
-      [](const ArrayView& o, const ArrayView& a, const ArrayView& b, Stream& s) {
-        Multiply(o, a, b, s);
-      });
   ExpectAsReference<T, T, T>(
       device, cpu,
       [](const ArrayView& o, const ArrayView& a, const ArrayView&, Stream& s) {
@@ -104,8 +109,8 @@ TEST_F(ElementwiseDeviceTest, ArithmeticMatchesTheReference) {
 }
 
 TEST_F(ElementwiseDeviceTest, ActivationsMatchTheReference) {
-  for (Activation activation :
-       {Activation::GELU, Activation::GELU_TANH, Activation::RELU, Activation::SILU}) {
+  for (Activation activation : {Activation::GELU, Activation::GELU_TANH, Activation::RELU,
+                                Activation::SILU, Activation::SIGMOID}) {
     const auto check = [&](auto zero) {
       using T = decltype(zero);
       ExpectAsReference<T, T, T>(
@@ -179,6 +184,20 @@ TEST_F(ElementwiseDeviceTest, ActivationsOfLargeNumbersStayFinite) {
       EXPECT_NEAR(found[i], std::max(x[i], 0.0f), 1e-6 * std::fabs(x[i])) << x[i];
       EXPECT_NEAR(slopes[i], x[i] > 0 ? 1 : 0, 1e-6) << x[i];
     }
+  }
+}
+
+TEST_F(ElementwiseDeviceTest, SigmoidOfLargeNumbersEndsAtZeroAndOne) {
+  Array<float> x({4}), ones({4}, 1.0f);
+  x.values = {-1e4f, -90.0f, 90.0f, 1e4f};
+  OnDevice<float> device_x(x, device()), grad(ones, device());
+  OnDevice<float> y(Poisoned<float>({4}), device()), slope(Poisoned<float>({4}), device());
+  cuda::ActivationForward(y, device_x, Activation::SIGMOID, device());
+  cuda::ActivationBackward(slope, grad, device_x, Activation::SIGMOID, device());
+  const Array<float> found = y.Get(), slopes = slope.Get();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_NEAR(found[i], x[i] > 0 ? 1 : 0, 1e-30) << x[i];
+    EXPECT_NEAR(slopes[i], 0, 1e-30) << x[i];
   }
 }
 

@@ -31,6 +31,17 @@ class CudaOpsTest : public ::testing::Test {
             .deadline = absl::Now() + absl::Seconds(20)};
   }
 
+  // The relative difference in the Euclidean norm.
+  static double Difference(const Tensor& a, const Tensor& b) {
+    EXPECT_EQ(a.num_elements(), b.num_elements());
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < a.num_elements(); ++i) {
+      difference += (a.At(i) - b.At(i)) * (a.At(i) - b.At(i));
+      norm += b.At(i) * b.At(i);
+    }
+    return norm == 0 ? difference : std::sqrt(difference / norm);
+  }
+
   ThreadPool pool_{1};
   Stream cpu_{&pool_};
   std::unique_ptr<Stream> device_;
@@ -56,6 +67,34 @@ TEST_F(CudaOpsTest, LinearAddsABiasOfItsResultsTypeWhichVectorsHaveOnADeviceOnly
       EXPECT_EQ(ToFloat(first.data<BFloat16>()[i]), 1);
       EXPECT_EQ(ToFloat(second.data<BFloat16>()[i]), stream.on_cuda() ? 1 : 0);
     }
+  }
+}
+
+// A user's model of two towers, from packed histories to the softmax over the batch's items.
+TEST_F(CudaOpsTest, TowersFromMeansOfSegmentsAreThoseOfTheCpu) {
+  for (const auto& [compute, tolerance] : {std::pair(DType::F32, 1e-5), {DType::BF16, 0.05}}) {
+    std::vector<Tensor> results[2];
+    for (Stream* stream : {&cpu_, device_.get()}) {
+      const auto there = [&](const Tensor& x) { return x.To(stream->device(), *stream); };
+      const auto leaf = [&](Shape shape, uint64_t seed) {
+        return Variable::Leaf(there(RandomTensor(shape, seed, DType::F32)), "leaf");
+      };
+      Context c(Options(*stream, compute));
+      const Variable rows = leaf({7, 9}, 1), items = leaf({4, 20}, 2), weight = leaf({18, 20}, 3);
+      const Variable mean =
+          ops::SegmentMean(c, rows, there(Tensor::FromVector<int64_t>({0, 3, 3, 6, 7})));
+      const Variable gated = ops::Multiply(c, mean, ops::Sigmoid(c, mean));
+      const Variable users = ops::Linear(c, ops::Concat(c, {mean, gated}), weight, Variable());
+      const Variable loss = ops::CrossEntropySum(c, ops::MatMulTransposed(c, users, items),
+                                                 there(Tensor::FromVector<int64_t>({0, 1, 2, 3})));
+      Backward(c, loss);
+      EXPECT_TRUE(c.status().ok()) << c.status();
+      for (const Tensor& x : {loss.value(), rows.leaf().gradient(), items.leaf().gradient(),
+                              weight.leaf().gradient()})
+        results[stream->on_cuda()].push_back(x.ToHost(*stream));
+    }
+    for (size_t i = 0; i < results[0].size(); ++i)
+      EXPECT_LT(Difference(results[1][i], results[0][i]), tolerance) << NameOf(compute) << i;
   }
 }
 
@@ -105,17 +144,6 @@ class CudaBlocksTest : public CudaOpsTest {
     for (const auto& parameter : parameters.all())
       result.gradients.push_back(parameter->variable.leaf().gradient().ToHost(stream));
     return result;
-  }
-
-  // The relative difference in the Euclidean norm.
-  static double Difference(const Tensor& a, const Tensor& b) {
-    EXPECT_EQ(a.num_elements(), b.num_elements());
-    double difference = 0, norm = 0;
-    for (int64_t i = 0; i < a.num_elements(); ++i) {
-      difference += (a.At(i) - b.At(i)) * (a.At(i) - b.At(i));
-      norm += b.At(i) * b.At(i);
-    }
-    return norm == 0 ? difference : std::sqrt(difference / norm);
   }
 
   template <class Block>

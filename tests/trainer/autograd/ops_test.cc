@@ -44,19 +44,56 @@ TEST(OpsGradientTest, MatMulTransposed) {
   CheckGradients([&](Context& c) { return ops::MatMulTransposed(c, a, b); }, {a, b});
 }
 
-TEST(OpsGradientTest, AddScaleReshapeConcat) {
-  const Variable a = Leaf({3, 2}, 1, "a"), b = Leaf({3, 2}, 2, "b"), d = Leaf({3, 1}, 3, "d");
+TEST(OpsGradientTest, AddScaleReshape) {
+  const Variable a = Leaf({3, 2}, 1, "a"), b = Leaf({3, 2}, 2, "b");
   CheckGradients([&](Context& c) { return ops::Add(c, a, ops::Scale(c, b, -2.5)); }, {a, b});
-  CheckGradients([&](Context& c) { return ops::ConcatColumns(c, d, a); }, {a, d});
   CheckGradients([&](Context& c) { return ops::Reshape(c, a, Shape{2, 3}); }, {a});
   const Tensor rows = Tensor::FromVector<int64_t>({1, 2, 3}),
                columns = Tensor::FromVector<int64_t>({3, 1});
   CheckGradients([&](Context& c) { return ops::AddWhereEqual(c, a, rows, columns, -2); }, {a});
 }
 
+TEST(OpsGradientTest, Multiply) {
+  const Variable a = Leaf({3, 5}, 1, "a"), b = Leaf({3, 5}, 2, "b");
+  CheckGradients([&](Context& c) { return ops::Multiply(c, a, b); }, {a, b});
+  CheckGradients([&](Context& c) { return ops::Multiply(c, a, a); }, {a});
+  CheckGradients([&](Context& c) { return ops::Multiply(c, a, Variable::Constant(b.value())); },
+                 {a});
+}
+
+TEST(OpsGradientTest, ConcatOfManyPartsKeepsLeadingExtents) {
+  const Variable a = Leaf({2, 3, 1}, 1, "a"), b = Leaf({2, 3, 4}, 2, "b"),
+                 d = Leaf({2, 3, 2}, 3, "d"), none = Variable::Constant(RandomTensor({2, 3, 0}, 4));
+  CheckGradients([&](Context& c) { return ops::Concat(c, {a, none, b, d, a}); }, {a, b, d});
+  CheckGradients([&](Context& c) { return ops::Concat(c, {b}); }, {b});
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const Tensor y = ops::Concat(context, {a, b, d}).value();
+  ASSERT_TRUE(y.shape() == (Shape{2, 3, 7})) << y.shape();
+  for (int64_t r = 0; r < 6; ++r) {
+    EXPECT_EQ(y.At(r * 7), a.value().At(r));
+    for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(y.At(r * 7 + 1 + i), b.value().At(r * 4 + i));
+    for (int64_t i = 0; i < 2; ++i) EXPECT_EQ(y.At(r * 7 + 5 + i), d.value().At(r * 2 + i));
+  }
+}
+
+TEST(ConcatTest, PartsWithOtherLeadingExtentsDie) {
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const Variable a = Leaf({2, 3}, 1), b = Leaf({3, 3}, 2);
+  EXPECT_DEATH(ops::Concat(context, {a, b}), ".3, 3. beside .2, 3.");
+}
+
+TEST(OpsGradientTest, SegmentMeanOverUnevenSegments) {
+  const Variable x = Leaf({7, 3}, 1);
+  const Tensor offsets = Tensor::FromVector<int64_t>({0, 2, 2, 6, 7, 7});
+  CheckGradients([&](Context& c) { return ops::SegmentMean(c, x, offsets); }, {x});
+}
+
 TEST(OpsGradientTest, Activations) {
-  for (auto activation : {kernels::Activation::GELU, kernels::Activation::GELU_TANH,
-                          kernels::Activation::RELU, kernels::Activation::SILU}) {
+  for (auto activation :
+       {kernels::Activation::GELU, kernels::Activation::GELU_TANH, kernels::Activation::RELU,
+        kernels::Activation::SILU, kernels::Activation::SIGMOID}) {
     const Variable x = Leaf({3, 5}, 4);
     CheckGradients([&](Context& c) { return ops::Activate(c, x, activation); }, {x});
   }

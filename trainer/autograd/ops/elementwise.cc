@@ -21,6 +21,25 @@ Variable Add(Context& context, const Variable& a, const Variable& b) {
   return Record(context, "add", y, {.inputs = {a, b}, .backward_input = backward});
 }
 
+Variable Multiply(Context& context, const Variable& a, const Variable& b) {
+  TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
+  const auto product = [](Context& c, const Tensor& x, const Tensor& y) {
+    Tensor z = c.Empty(x.shape(), x.dtype() == DType::BF16 ? y.dtype() : x.dtype());
+    kernels::Multiply(z.view(), x.view(), y.view(), c.stream());
+    return z;
+  };
+  return Record(
+      context, "multiply", product(context, a.value(), b.value()),
+      {.inputs = {a, b}, .backward_input = [a, b, product](Context& c, const Tensor& gradient) {
+         std::vector<Tensor> gradients(2);
+         if (a.requires_gradient())
+           gradients[0] = OfType(c, product(c, gradient, b.value()), a.dtype());
+         if (b.requires_gradient())
+           gradients[1] = OfType(c, product(c, gradient, a.value()), b.dtype());
+         return gradients;
+       }});
+}
+
 Variable Scale(Context& context, const Variable& x, double factor) {
   Tensor y = context.Empty(x.shape(), x.dtype());
   kernels::Scale(y.view(), x.value().view(), factor, context.stream());
@@ -140,35 +159,6 @@ Variable RowDot(Context& context, const Variable& a, const Variable& b) {
                                         gradient.view(), false, c.stream());
                    }
                    return gradients;
-                 }});
-}
-
-namespace {
-
-// Columns [begin, begin + width) of a dense matrix.
-ArrayView ColumnsOf(const Tensor& matrix, int64_t begin, int64_t width) {
-  return ArrayView(
-      static_cast<char*>(matrix.raw()) + static_cast<size_t>(begin) * SizeOf(matrix.dtype()),
-      matrix.dtype(), Shape{matrix.dim(0), width}, Shape{matrix.dim(1), 1});
-}
-
-}  // namespace
-
-Variable ConcatColumns(Context& context, const Variable& a, const Variable& b) {
-  TANDEM_CHECK_EQ(a.shape()[0], b.shape()[0]);
-  const int64_t a_width = a.shape()[1], b_width = b.shape()[1];
-  const Tensor y = context.Empty(Shape{a.shape()[0], a_width + b_width}, a.dtype());
-  kernels::CopyRows(ColumnsOf(y, 0, a_width), a.value().view(), context.stream());
-  kernels::CopyRows(ColumnsOf(y, a_width, b_width), b.value().view(), context.stream());
-  return Record(context, "concat_columns", y,
-                {.inputs = {a, b},
-                 .backward_input = [a_shape = a.shape(), b_shape = b.shape(), a_width, b_width](
-                                       Context& c, const Tensor& gradient) {
-                   Tensor da = c.Empty(a_shape, gradient.dtype()),
-                          db = c.Empty(b_shape, gradient.dtype());
-                   kernels::CopyRows(da.view(), ColumnsOf(gradient, 0, a_width), c.stream());
-                   kernels::CopyRows(db.view(), ColumnsOf(gradient, a_width, b_width), c.stream());
-                   return std::vector<Tensor>{da, db};
                  }});
 }
 

@@ -57,23 +57,23 @@ Tensor LinearLosses(Context& context, const Variable& hidden, const Variable& we
 }
 
 struct BinaryLosses {
-  Tensor loss, gradient;  // [R]
+  Tensor loss, gradient;  // [R]; the gradient has the logits' type
 };
+// REQUIRES: the label has the type of the logits' statistics.
 BinaryLosses BinaryLossesOf(Context& context, const Variable& logits, const Tensor& label) {
-  const BinaryLosses binary{context.Empty(logits.shape(), logits.dtype()),
-                            context.Empty(logits.shape(), logits.dtype())};
-  kernels::BinaryCrossEntropy({.logits = logits.value().view(),
-                               .label = label.view(),
-                               .loss = binary.loss.view(),
-                               .grad = binary.gradient.view()},
-                              context.stream());
-  return binary;
+  const Tensor exact = OfType(context, logits.value(), StatisticsType(logits.dtype()));
+  const Tensor loss = context.Empty(exact.shape(), exact.dtype()),
+               gradient = context.Empty(exact.shape(), exact.dtype());
+  kernels::BinaryCrossEntropy(
+      {.logits = exact.view(), .label = label.view(), .loss = loss.view(), .grad = gradient.view()},
+      context.stream());
+  return {loss, OfType(context, gradient, logits.dtype())};
 }
 
 }  // namespace
 
 Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor& target) {
-  Tensor loss = context.Empty(Shape{logits.shape()[0]}, logits.dtype());
+  Tensor loss = context.Empty(Shape{logits.shape()[0]}, StatisticsType(logits.dtype()));
   Tensor grad = context.Empty(logits.shape(), logits.dtype());
   kernels::CrossEntropy({.logits = logits.value().view(),
                          .target = target.view(),
@@ -85,16 +85,21 @@ Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor&
 
 Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight,
                                bool weight_is_table, const Variable& bias, const Tensor& target) {
-  std::vector<Tensor> gradients;
-  for (const Variable* input : {&hidden, &weight, &bias}) {
-    const bool wanted = context.training() && input->requires_gradient();
-    gradients.push_back(
-        wanted ? input->node()->GradientMemory(context, input->shape(), input->dtype()) : Tensor());
+  const std::vector<Variable> inputs = {hidden, weight, bias};
+  // The kernel sums the gradients of weight and bias in f32 at least.
+  const DType types[] = {hidden.dtype(), StatisticsType(weight.dtype()),
+                         StatisticsType(bias.dtype())};
+  std::vector<Tensor> gradients(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (context.training() && inputs[i].requires_gradient())
+      gradients[i] = inputs[i].node()->GradientMemory(context, inputs[i].shape(), types[i]);
   }
   const Tensor loss =
       LinearLosses(context, hidden, weight, weight_is_table, bias, target, gradients);
-  return RecordSum(context, "linear_cross_entropy", {hidden, weight, bias}, {loss},
-                   std::move(gradients));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (gradients[i].defined()) gradients[i] = OfType(context, gradients[i], inputs[i].dtype());
+  }
+  return RecordSum(context, "linear_cross_entropy", inputs, {loss}, std::move(gradients));
 }
 
 Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight,
@@ -112,7 +117,7 @@ Variable BinaryCrossEntropySum(Context& context, const Variable& positive,
                                const Variable& negative) {
   std::vector<Tensor> losses, gradients;
   for (const Variable* logits : {&positive, &negative}) {
-    const Tensor label = context.Empty(logits->shape(), logits->dtype());
+    const Tensor label = context.Empty(logits->shape(), StatisticsType(logits->dtype()));
     kernels::Fill(label.view(), logits == &positive ? 1 : 0, context.stream());
     const BinaryLosses binary = BinaryLossesOf(context, *logits, label);
     losses.push_back(binary.loss);

@@ -26,6 +26,8 @@ Variable LinearActivate(Context& context, const Variable& x, const Variable& wei
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b);
 // The sum of F32 and BF16 is F32: an activation joins the residual stream.
 Variable Add(Context& context, const Variable& a, const Variable& b);
+// The product of each pair of elements, of equal shapes. The product of F32 and BF16 is F32.
+Variable Multiply(Context& context, const Variable& a, const Variable& b);
 Variable Scale(Context& context, const Variable& x, double factor);
 // x [R, C] plus `value` where row_id[r] == column_id[c]; i64 [R] and [C].
 Variable AddWhereEqual(Context& context, const Variable& x, const Tensor& row_id,
@@ -33,6 +35,9 @@ Variable AddWhereEqual(Context& context, const Variable& x, const Tensor& row_id
 // Gives the elements another shape, without a copy.
 Variable Reshape(Context& context, const Variable& x, Shape shape);
 Variable Activate(Context& context, const Variable& x, kernels::Activation activation);
+inline Variable Sigmoid(Context& context, const Variable& x) {
+  return Activate(context, x, kernels::Activation::SIGMOID);
+}
 // x [..., 2 F] -> [..., F]: silu(first half) times the second.
 Variable SwiGlu(Context& context, const Variable& x);
 Variable Softmax(Context& context, const Variable& x);
@@ -42,8 +47,12 @@ Variable RowDot(Context& context, const Variable& a, const Variable& b);
 // table [N, D], index i64 [R] -> [R, D]. Sums the gradients of equal indices in ascending order of
 // their place.
 Variable GatherRows(Context& context, const Variable& table, const Tensor& index);
-// [R, A] and [R, B] -> [R, A + B].
-Variable ConcatColumns(Context& context, const Variable& a, const Variable& b);
+// Parts [..., A], [..., B], ... -> [..., A + B + ...], with equal leading extents. The result is
+// BF16 if all parts are, else BF16 parts become F32.
+Variable Concat(Context& context, const std::vector<Variable>& parts);
+// x [T, D] -> [S, D]: the mean of each segment's rows, 0 for an empty segment. Segment s is rows
+// offsets[s] .. offsets[s + 1] - 1; offsets i64 [S + 1] rise from 0 to T.
+Variable SegmentMean(Context& context, const Variable& x, const Tensor& offsets);
 
 // x [R, F]; row_index i64 [R] holds global row numbers (kernels/elementwise.h). Returns x when not
 // training.
@@ -101,8 +110,8 @@ Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const V
 // The cross entropy of every row, [T], for evaluation. Computes no gradients.
 Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight,
                                 bool weight_is_table, const Variable& bias, const Tensor& target);
-// Logits [R] and labels [R] in [0, 1], of the same type -> the sum of the binary cross entropies, a
-// scalar.
+// Logits [R] and labels [R] in [0, 1] -> the sum of the binary cross entropies, a scalar. Labels
+// have the logits' type, or are F32 if the logits are BF16.
 Variable BinaryCrossEntropySum(Context& context, const Variable& logits, const Tensor& label);
 // Logits [R] and [R'] -> a scalar: the sum of the binary cross entropies of `positive` against 1
 // and of `negative` against 0.

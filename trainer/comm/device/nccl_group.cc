@@ -155,8 +155,8 @@ absl::Status NcclGroup::Run(const Collective& collective, absl::Time deadline) {
   const bool reduces =
       what.kind == CollectiveKind::ALL_REDUCE || what.kind == CollectiveKind::REDUCE_SCATTER;
   // With two ranks every order is a tree.
-  const bool tree =
-      reduces && what.order == SumOrder::TREE && what.op == ReduceOp::SUM && size() > 2;
+  const bool tree = reduces && what.count > 0 && what.order == SumOrder::TREE &&
+                    what.op == ReduceOp::SUM && size() > 2;
   absl::Status status = queue_->After(collective.ready.get());
   if (status.ok() && tree) status = RunTree(collective, deadline);
   if (status.ok() && !tree) {
@@ -256,9 +256,10 @@ ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm,
   const auto stream = static_cast<cudaStream_t>(queue_->queue());
   const auto count = static_cast<size_t>(what.count);
   const ncclDataType_t type = TypeOf(what.dtype);
-  const bool barrier = what.kind == CollectiveKind::BARRIER;
+  if (IsBarrier(what))
+    return nccl.all_reduce(nothing_.get(), nothing_.get(), 1, ncclUint8, ncclMax, comm, stream);
   // The count is 0 on all ranks.
-  if (count == 0 && !barrier && what.kind != CollectiveKind::ALL_TO_ALL_V) return ncclSuccess;
+  if (count == 0 && what.kind != CollectiveKind::ALL_TO_ALL_V) return ncclSuccess;
   switch (what.kind) {
     case CollectiveKind::ALL_REDUCE:
       return nccl.all_reduce(input.data, output.data, count, type, OperationOf(what.op), comm,
@@ -275,11 +276,9 @@ ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm,
     case CollectiveKind::SEND:
       return nccl.send(input.data, count, type, what.root, comm, stream);
     case CollectiveKind::RECV:
-      return nccl.recv(output.data, count, type, what.root, comm, stream);
-    case CollectiveKind::BARRIER:
       break;
   }
-  return nccl.all_reduce(nothing_.get(), nothing_.get(), 1, ncclUint8, ncclMax, comm, stream);
+  return nccl.recv(output.data, count, type, what.root, comm, stream);
 }
 
 // Both ends of a pair know the pair's count, and both leave out empty messages.

@@ -103,11 +103,9 @@ Work StagedGroup::RunOnHost(const Collective& collective, const ArrayView& outpu
     case CollectiveKind::SEND:
       return host_->Send(input, what.root, args);
     case CollectiveKind::RECV:
-      return host_->Recv(output, what.root, args);
-    case CollectiveKind::BARRIER:
       break;
   }
-  return host_->Barrier(args);
+  return host_->Recv(output, what.root, args);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> StagedGroup::Split(int color, int key,

@@ -99,8 +99,6 @@ absl::Status CpuGroup::Run(const Collective& collective, absl::Time deadline) {
       return RunSend(collective, waiter);
     case CollectiveKind::RECV:
       return RunRecv(collective, waiter);
-    case CollectiveKind::BARRIER:
-      return EnterTogether({collective.description}, waiter);
   }
   return absl::OkStatus();
 }

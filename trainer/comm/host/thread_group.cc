@@ -222,7 +222,6 @@ absl::Status ThreadGroup::Exchange(const Collective& mine,
       break;
     case CollectiveKind::ALL_TO_ALL_V:
       return AllToAllVPart(mine, all);
-    case CollectiveKind::BARRIER:
     case CollectiveKind::SEND:
     case CollectiveKind::RECV:
       break;
