@@ -1,0 +1,30 @@
+// One message of a push: gathers ids and gradients, rounds gradients to the wire format, and adds
+// the checksum. Memory that is shared with the server needs no checksum.
+// Thread rule: one thread encodes; the function for `checked` runs on any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "proto/embedding.pb.h"
+#include "ps/client/message_plan.h"
+#include "ps/client/resending_stream.h"
+#include "ps/client/residuals.h"
+#include "ps/client/row_client.h"
+#include "rpc/payload.h"
+
+namespace tandem::ps {
+
+struct PushMessage {
+  rpc::Payload payload;
+  std::function<rpc::Payload()> checked;  // ResendingStream::Message::checked
+};
+
+// Encodes a message for `stream`. `request` has the header, the sequences, the step and the slice.
+// Copies gradients, unless their segments have an owner and they lie as the message needs them.
+PushMessage EncodePush(const MessagePlan& plan, const CutMessage& message,
+                       const std::vector<PushSegment>& segments, PushRequest request,
+                       Residuals& residuals, ResendingStream& stream);
+
+}  // namespace tandem::ps
