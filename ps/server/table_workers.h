@@ -1,7 +1,7 @@
 // The worker threads of a host. Each worker owns some virtual shards (TableWorker::Owns). A call's
 // ids are cut into one share for each worker, so no row needs a lock.
-// Thread rule: any thread; to order two posts, hold a lock over both. Only destruction blocks: it
-// waits for the tasks in the mailboxes.
+// Thread rule: any thread; to order two posts, hold a lock over both. Only Stop and destruction
+// block: they wait for the tasks in the mailboxes.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +58,9 @@ class TableWorkers {
   };
 
   explicit TableWorkers(int count);
+  // Runs the tasks in the mailboxes and ends the threads.
+  // REQUIRES: nothing is posted any more.
+  void Stop() { workers_.clear(); }
 
   size_t size() const { return workers_.size(); }
   // Checks one segment's ids (InvalidArgument) and adds each worker's share, with the other members

@@ -376,7 +376,7 @@ TEST_P(TableHostTest, PullsThatWaitAreBoundedForEachTrainer) {
     return answer;
   };
   std::vector<Status> waiting;
-  for (size_t i = 0; i < TableHost::kMaxParkedPulls; ++i) waiting.push_back(pull(Caller{0}));
+  for (size_t i = 0; i < ParkedPulls::kMaxOfTrainer; ++i) waiting.push_back(pull(Caller{0}));
   const absl::Status refused = pull(Caller{0}).Get();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   EXPECT_NE(refused.message().find("1024 pulls of trainer 0 wait"), absl::string_view::npos)
