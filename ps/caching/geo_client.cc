@@ -11,6 +11,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "ps/caching/copied_table.h"
+#include "ps/store/spec_check.h"
 #include "ps/wire/saturating.h"
 
 namespace tandem::ps {

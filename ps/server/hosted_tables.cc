@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "ps/store/spec_check.h"
 #include "ps/store/table.h"
 
 namespace tandem::ps {

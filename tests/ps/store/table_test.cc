@@ -12,6 +12,7 @@
 #include "kernels/base/random.h"
 #include "ps/server/push_windows.h"
 #include "ps/store/initializer.h"
+#include "ps/store/spec_check.h"
 #include "ps/wire/saturating.h"
 #include "ps/wire/wire_codec.h"
 #include "tests/ps/spec.h"
