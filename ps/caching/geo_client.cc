@@ -221,10 +221,10 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
     }
   }
   if (segments.empty()) return inner_.rows->Commit(servers);
-  const Future<Done> committed =
-      inner_.rows->PushAndCommit(/*slice=*/0, std::move(segments), servers);
-  committed.OnReady([deltas](const absl::StatusOr<Done>&) {});
-  return committed;
+  // The push reads `deltas` until it is acknowledged. Its error is the commit's error too.
+  inner_.rows->Push(args.step, /*slice=*/0, std::move(segments))
+      .OnReady([deltas](const absl::StatusOr<Done>&) {});
+  return inner_.rows->Commit(servers);
 }
 
 Future<HashResult> GeoClient::Hash() {

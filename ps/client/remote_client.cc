@@ -12,7 +12,6 @@
 #include "ps/client/pull_message.h"
 #include "ps/client/push_message.h"
 #include "ps/client/shared_promise.h"
-#include "ps/wire/message_limits.h"
 #include "ps/wire/saturating.h"
 
 namespace tandem::ps {
@@ -24,16 +23,6 @@ using rpc::Payload;
 
 // Accepts an answer without content.
 absl::Status TakeNothing(const Payload&) { return absl::OkStatus(); }
-
-void SetCommit(const CommitArgs& args, CommitRequest* request) {
-  request->set_gradient_scale(args.gradient_scale);
-  request->set_skip(args.skip);
-  for (const TableRateValue& rate : args.rates) {
-    TableRate* added = request->add_rates();
-    added->set_table(rate.table);
-    added->set_learning_rate(rate.learning_rate);
-  }
-}
 
 }  // namespace
 
@@ -88,7 +77,7 @@ Future<Done> RemoteClient::PushMerged(uint64_t step, const std::vector<PushName>
 
 Future<Done> RemoteClient::SendPush(uint64_t step, uint32_t slice,
                                     const std::vector<PushSegment>& segments,
-                                    const std::vector<PushName>& merged, const CommitArgs* commit) {
+                                    const std::vector<PushName>& merged) {
   const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push", step);
   // Sends a merged push as one message per server, because a server takes each name once per
   // virtual shard.
@@ -99,9 +88,7 @@ Future<Done> RemoteClient::SendPush(uint64_t step, uint32_t slice,
   if (!planned.ok()) return pushes_.emplace_back(Future<Done>::Ready(planned.status()));
   const MessagePlan& plan = **planned;
   if (plan.messages.empty()) return Future<Done>::Ready(Done());
-  const auto operation =
-      Start(absl::StrCat(commit == nullptr ? "push for step " : "push and commit of step ", step),
-            plan, span);
+  const auto operation = Start(absl::StrCat("push for step ", step), plan, span);
   for (const CutMessage& message : plan.messages) {
     PushRequest request;
     *request.mutable_header() = HeaderOf(span);
@@ -114,7 +101,6 @@ Future<Done> RemoteClient::SendPush(uint64_t step, uint32_t slice,
     }
     request.set_step(step);
     request.set_slice(slice);
-    if (commit != nullptr) SetCommit(*commit, request.mutable_commit());
     ResendingStream& stream = servers().stream(Servers::PUSH, message.server);
     PushMessage push = EncodePush(plan, message, segments, std::move(request), residuals_, stream);
     Servers::Send(stream, std::move(push.payload), operation, message.server, TakeNothing,
@@ -235,43 +221,20 @@ Future<Done> RemoteClient::Commit(const CommitArgs& args) {
   CommitRequest request;
   *request.mutable_header() = HeaderOf(span);
   request.set_step(args.step);
-  SetCommit(args, &request);
+  request.set_gradient_scale(args.gradient_scale);
+  request.set_skip(args.skip);
+  for (const TableRateValue& rate : args.rates) {
+    TableRate* added = request.add_rates();
+    added->set_table(rate.table);
+    added->set_learning_rate(rate.learning_rate);
+  }
   const auto operation = servers().BeginAll(absl::StrCat("commit of step ", args.step), span);
   // Waits for the previous commit to be sent, because its pushes may still be in flight.
   std::vector<Future<Done>> before = std::exchange(pushes_, {});
   before.push_back(commit_sent_);
   commit_sent_ = servers().SendAll(Servers::COMMIT, before, request.SerializeAsString(), operation,
                                    TakeNothing);
-  return commit_done_ = operation->future();
-}
-
-bool RemoteClient::CanCommitWith(const std::vector<PushSegment>& segments) const {
-  // One stream keeps order, but a push may overtake a commit on the commit stream. A commit that
-  // failed here may still be in flight too.
-  if (router().num_owners() > 1 || !pushes_.empty() ||
-      !commit_done_.Wait(absl::InfinitePast()).ok())
-    return false;
-  size_t num_ids = 0, num_bytes = 0;
-  for (const PushSegment& segment : segments) {
-    const auto spec = FindSpec(specs(), segment.table);
-    if (!spec.ok()) return false;
-    num_ids += segment.ids.size();
-    num_bytes +=
-        segment.ids.size() * (sizeof(uint64_t) + WireBytes(options().wire, (*spec)->dim()));
-  }
-  return num_ids > 0 && num_bytes <= options().message_bytes && segments.size() <= kMaxSegments;
-}
-
-Future<Done> RemoteClient::PushAndCommit(uint32_t slice, std::vector<PushSegment> segments,
-                                         const CommitArgs& args) {
-  if (!CanCommitWith(segments)) return RowClient::PushAndCommit(slice, std::move(segments), args);
-  const Future<Done> done = SendPush(args.step, slice, segments, {}, &args);
-  residuals_.EndStep(args.skip);
-  pushes_.clear();
-  SharedPromise<Done> sent;
-  done.OnReady([sent](const absl::StatusOr<Done>&) { sent.Set(Done()); });
-  commit_sent_ = sent.future();
-  return done;
+  return operation->future();
 }
 
 void RemoteClient::Abort(absl::Status reason) { servers().Abort(reason); }

@@ -39,12 +39,6 @@ class RemoteClient : public RowClient,
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   void Abort(absl::Status reason) override;
-  // Sends one message if all of these hold; otherwise calls Push and Commit:
-  //   - There is one server.
-  //   - The push fits into one message.
-  //   - No separate push or commit of this client is in flight.
-  rpc::Future<rpc::Done> PushAndCommit(uint32_t slice, std::vector<PushSegment> segments,
-                                       const CommitArgs& args) override;
 
   rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim,
                                     float* pooled) override;
@@ -65,23 +59,16 @@ class RemoteClient : public RowClient,
   };
   absl::StatusOr<PooledCall> StartPooled(std::string what, const Bags& bags, size_t dim,
                                          ConcurrentSpan span);
-  // True if a push of `segments` fits into one message that may carry the commit.
-  bool CanCommitWith(const std::vector<PushSegment>& segments) const;
-  // `merged` names the pushes that this push covers; empty: only this trainer's own. `commit` goes
-  // with the push; null: no commit.
+  // `merged` names the pushes that this push covers; empty: only this trainer's own.
   rpc::Future<rpc::Done> SendPush(uint64_t step, uint32_t slice,
                                   const std::vector<PushSegment>& segments,
-                                  const std::vector<PushName>& merged,
-                                  const CommitArgs* commit = nullptr);
+                                  const std::vector<PushName>& merged);
 
   Residuals residuals_;
   uint64_t next_sequence_ = 1;                  // of push messages, over all servers
   std::vector<rpc::Future<rpc::Done>> pushes_;  // since the last Commit
-  // Completes when the last commit was sent, or cannot be sent any more. A commit that went with
-  // its push completes the future when the commit is done.
+  // Completes when the last commit was sent, or cannot be sent any more.
   rpc::Future<rpc::Done> commit_sent_ = rpc::Future<rpc::Done>::Ready(rpc::Done());
-  // Result of the last commit that was sent without a push.
-  rpc::Future<rpc::Done> commit_done_ = rpc::Future<rpc::Done>::Ready(rpc::Done());
 };
 
 }  // namespace tandem::ps

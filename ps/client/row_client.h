@@ -64,11 +64,6 @@ class RowClient {
   virtual rpc::Future<rpc::Done> Commit(const CommitArgs& args) = 0;
   // Fails all calls in flight and all later calls with `reason`.
   virtual void Abort(absl::Status reason) = 0;
-
-  // Push and Commit of a step that has one push. A client may send both as one message. Fails if
-  // either fails. The default calls Push, then Commit.
-  virtual rpc::Future<rpc::Done> PushAndCommit(uint32_t slice, std::vector<PushSegment> segments,
-                                               const CommitArgs& args);
 };
 
 }  // namespace tandem::ps

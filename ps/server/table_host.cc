@@ -116,9 +116,8 @@ absl::Status TableHost::Reject(const TableSpec& spec, uint64_t id, const PushPla
 }
 
 absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<PushPart>& parts,
-                                     std::shared_ptr<const void> owner, const CommitArgs* commit,
-                                     const Done& done, uint64_t trace_id,
-                                     TableWorkers::Posted* posted) {
+                                     std::shared_ptr<const void> owner, const Done& done,
+                                     uint64_t trace_id, TableWorkers::Posted* posted) {
   TableWorkers::Shares shares(workers_.size());
   size_t num_bytes = 0;
   ShardSet touched;
@@ -140,10 +139,6 @@ absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<P
   RETURN_IF_ERROR(failed_);
   if (rejects != nullptr) return Reject(*rejects, wrong_id, place, touched);
   const Caller caller{place.trainer, place.incarnation};
-  if (commit != nullptr) {
-    RETURN_IF_ERROR(specs_.CheckRates(*commit));
-    RETURN_IF_ERROR(controller_.CheckCommit(caller, commit->step));
-  }
   ASSIGN_OR_RETURN(const ShardSet fresh, controller_.AdmitPush(caller, place.step, place.sequence,
                                                                touched, place.covered));
   const bool known = fresh.none();  // the push was accumulated when it came first
@@ -175,22 +170,9 @@ absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<P
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
                            std::shared_ptr<const void> owner, Done done, uint64_t trace_id) {
   TableWorkers::Posted posted;
-  const absl::StatusOr<bool> taken =
-      Take(place, parts, std::move(owner), nullptr, done, trace_id, &posted);
+  const absl::StatusOr<bool> taken = Take(place, parts, std::move(owner), done, trace_id, &posted);
   if (!taken.ok() || *taken) done(taken.status());
   posted.Run();
-}
-
-void TableHost::AccumulateAndCommit(const PushPlace& place, const std::vector<PushPart>& parts,
-                                    std::shared_ptr<const void> owner, const CommitArgs& args,
-                                    Done done, uint64_t trace_id) {
-  // The push's tasks run before the commit's.
-  TableWorkers::Posted posted;
-  const absl::StatusOr<bool> taken = Take(
-      place, parts, std::move(owner), &args, [](const absl::Status&) {}, trace_id, &posted);
-  posted.Run();
-  if (!taken.ok()) return done(taken.status());
-  Commit({place.trainer, place.incarnation}, args, std::move(done), trace_id);
 }
 
 void TableHost::GradientNorm(const Caller& caller, uint64_t step, NormDone done,

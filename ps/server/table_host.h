@@ -85,12 +85,6 @@ class TableHost : public HostedTables {
   // of a shard must be those of the first time.
   void Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
                   std::shared_ptr<const void> owner, Done done, uint64_t trace_id = 0);
-  // Accumulate and Commit together. A refused push commits nothing. A push is also refused if its
-  // commit could not follow, by its step or its rates. If another trainer's commit contradicts this
-  // commit (BSP), the push stays.
-  void AccumulateAndCommit(const PushPlace& place, const std::vector<PushPart>& parts,
-                           std::shared_ptr<const void> owner, const CommitArgs& args, Done done,
-                           uint64_t trace_id = 0);
   void GradientNorm(const Caller& caller, uint64_t step,
                     std::function<void(absl::StatusOr<absl::uint128>)> done, uint64_t trace_id = 0);
   void Commit(const Caller& caller, const CommitArgs& args, Done done, uint64_t trace_id = 0);
@@ -103,11 +97,11 @@ class TableHost : public HostedTables {
   // Collected under the lock, run after its release.
   using Callbacks = std::vector<std::function<void()>>;
 
-  // Takes a push, unless it is refused. `commit`, if not null, is to follow the push. Returns true
-  // if the push is finished for now, false if `done` runs when workers have added the push.
+  // Takes a push, unless it is refused. Returns true if the push is finished for now, false if
+  // `done` runs when workers have added the push.
   absl::StatusOr<bool> Take(const PushPlace& place, const std::vector<PushPart>& parts,
-                            std::shared_ptr<const void> owner, const CommitArgs* commit,
-                            const Done& done, uint64_t trace_id, TableWorkers::Posted* posted);
+                            std::shared_ptr<const void> owner, const Done& done, uint64_t trace_id,
+                            TableWorkers::Posted* posted);
   void PostPull(ParkedPull pull, TableWorkers::Posted* posted = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Posts the parked pulls that need not wait any longer.

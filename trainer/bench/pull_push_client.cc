@@ -218,10 +218,8 @@ rpc::Future<rpc::Done> PullPushClient::Push(absl::Span<const uint64_t> ids,
 
 rpc::Future<rpc::Done> PullPushClient::PushAndCommit(absl::Span<const uint64_t> ids,
                                                      const Gradients& gradients) {
-  return client_->PushAndCommit(
-      /*slice=*/0,
-      {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}},
-      NextCommit());
+  Push(ids, gradients).OnReady([gradients](const absl::StatusOr<rpc::Done>&) {});
+  return client_->Commit(NextCommit());
 }
 
 ps::CommitArgs PullPushClient::NextCommit() {

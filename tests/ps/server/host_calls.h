@@ -90,14 +90,6 @@ class HostCallsTest : public testing::TestWithParam<int> {
     host_.Commit({trainer}, Args(step, rate), answer.Callback());
     return answer;
   }
-  Status PushAndCommit(PushPlace place, const std::vector<uint64_t>& ids,
-                       const std::vector<float>& gradients, const CommitArgs& args) {
-    Status answer;
-    auto kept = std::make_shared<const std::vector<float>>(gradients);
-    host_.AccumulateAndCommit(place, {{1, ids.size(), ids.data(), kept->data()}}, kept, args,
-                              answer.Callback());
-    return answer;
-  }
   HashResult Hash() {
     Answer<absl::StatusOr<HashResult>> answer;
     host_.Hash(answer.Callback());

@@ -39,27 +39,6 @@ TEST_P(HostPushTest, FiniteGradientsWhoseSumOverflowsEndTheRunOfAll) {
   }
 }
 
-TEST_P(HostPushTest, APushWhoseCommitCouldNotFollowIsRefusedWithIt) {
-  Create(1, ConsistencySpec::PERMIT, 4);
-  const auto before = Rows({7});
-  const std::vector<float> ones(4, 1), broken(4, std::nanf(""));
-  const Status early = PushAndCommit({0, 2, 0, 2}, {7}, ones, Args(2));
-  EXPECT_TRUE(absl::IsInvalidArgument(early.Get())) << early.Get();
-  const Status unknown_table =
-      PushAndCommit({0, 1, 0, 3}, {7}, ones, {1, {{1, 1}, {9, 1}}, 1, false});
-  EXPECT_TRUE(absl::IsInvalidArgument(unknown_table.Get())) << unknown_table.Get();
-  const Status rejected = PushAndCommit({0, 1, 0, 4}, {7}, broken, Args(1));
-  EXPECT_TRUE(absl::IsOutOfRange(rejected.Get())) << rejected.Get();
-  // Pushed again, the gradients count once.
-  for (uint64_t step : {1, 2}) {
-    const Status committed = PushAndCommit({0, step, 0, 10 + step}, {7}, ones, Args(step));
-    EXPECT_TRUE(committed.Get().ok()) << committed.Get();
-  }
-  const Status again = PushAndCommit({0, 2, 0, 12}, {7}, ones, Args(2));
-  EXPECT_TRUE(again.Get().ok()) << again.Get();
-  EXPECT_EQ(Rows({7})[0], before[0] - 1 - 1);
-}
-
 TEST_P(HostPushTest, RepeatedPushCountsOnce) {
   Create(1);
   const auto before = Rows({7});
