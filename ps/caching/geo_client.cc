@@ -210,8 +210,7 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
         copies_->overflow.Update(table.TakeDeltas(args, options_.trainer, options_.num_trainers,
                                                   &delta.ids, &delta.gradients));
       }
-      if (!delta.ids.empty())
-        segments.push_back({number, delta.ids, delta.gradients.data(), deltas});
+      if (!delta.ids.empty()) segments.push_back({number, delta.ids, delta.gradients.data()});
       copies_->rows_pushed += delta.ids.size();
     }
     if (!copies_->overflow.ok()) return Future<Done>::Ready(copies_->overflow);

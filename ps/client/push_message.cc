@@ -22,21 +22,6 @@ uint32_t Crc32cOf(uint32_t crc, const Payload& payload) {
   return crc;
 }
 
-// Returns the message's gradients in place, without a copy. Empty if a copy is needed: for
-// rounding, for gathering scattered rows, or without an owner.
-Payload GradientsInPlace(const MessagePlan& plan, const CutMessage& message,
-                         const std::vector<PushSegment>& segments) {
-  Payload gradients;
-  for (const IdRange& range : message.ranges) {
-    const PushSegment& segment = segments[range.segment];
-    const OwnedIds& owned = plan.OwnedOf(message, range);
-    if (plan.wire != WIRE_F32 || segment.owner == nullptr || !owned.positions.empty()) return {};
-    gradients.Append(segment.gradients + range.begin * plan.tables[range.segment].dim,
-                     (range.end - range.begin) * plan.row_bytes[range.segment], segment.owner);
-  }
-  return gradients;
-}
-
 // Copies the message's gradients into one buffer of the stream, rounded to the wire format. Unless
 // `crc` is null, extends `*crc` over the copied gradients. `draw` makes random bits differ between
 // steps, and between trainers that push the same row.
@@ -102,14 +87,9 @@ PushMessage EncodePush(const MessagePlan& plan, const CutMessage& message,
   DescribeIds(plan, message, ids, &request);
   const bool checked = !stream.shares_memory();
   uint32_t crc = checked ? Crc32c(0, ids.buffer->data(), ids.num_bytes) : 0;
-  Payload gradients = GradientsInPlace(plan, message, segments);
-  if (gradients.size() == 0) {
-    const uint64_t draw = request.step() ^ uint64_t { request.slice() } << 32;
-    gradients =
-        GatherGradients(plan, message, draw, segments, residuals, stream, checked ? &crc : nullptr);
-  } else if (checked) {
-    crc = Crc32cOf(crc, gradients);
-  }
+  const uint64_t draw = request.step() ^ uint64_t { request.slice() } << 32;
+  const Payload gradients =
+      GatherGradients(plan, message, draw, segments, residuals, stream, checked ? &crc : nullptr);
   if (checked) request.set_payload_crc32c(crc);
   Payload payload = JoinPush(request, ids, gradients);
   if (checked) return {std::move(payload), nullptr};

@@ -22,7 +22,6 @@ struct PushMessage {
 };
 
 // Encodes a message for `stream`. `request` has the header, the sequences, the step and the slice.
-// Copies gradients, unless their segments have an owner and they lie as the message needs them.
 PushMessage EncodePush(const MessagePlan& plan, const CutMessage& message,
                        const std::vector<PushSegment>& segments, PushRequest request,
                        Residuals& residuals, ResendingStream& stream);

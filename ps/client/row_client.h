@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "absl/numeric/int128.h"
@@ -34,10 +33,6 @@ struct PushSegment {
   uint32_t table = 0;
   absl::Span<const uint64_t> ids;  // distinct, none 0
   const float* gradients = nullptr;
-  // Keeps the gradients alive. They may be sent in place, even after the push completes. Null: the
-  // client copies what it needs later.
-  // REQUIRES: nobody writes to the gradients until the last copy of `owner` is gone.
-  std::shared_ptr<const void> owner = nullptr;
 };
 
 class RowClient {
