@@ -85,25 +85,18 @@ Payload EncodePullPooled(uint32_t table, const PooledMessage& message,
   return payload;
 }
 
-std::function<Payload(bool with_checksum)> PushPooledEncoder(uint32_t table,
-                                                             const PooledMessage& message,
-                                                             std::shared_ptr<const void> owner,
-                                                             size_t dim, const float* gradients,
-                                                             PushPooledRequest request) {
+Payload EncodePushPooled(uint32_t table, const PooledMessage& message,
+                         std::shared_ptr<const void> owner, size_t dim, const float* gradients,
+                         PushPooledRequest request) {
   *request.add_segments() = SegmentOf(table, message);
   const auto of_bags = Buffer::Allocate(message.bags.size() * dim * sizeof(float));
   float* next = static_cast<float*>(of_bags->data());
   for (const uint32_t bag : message.bags) next = std::copy_n(gradients + bag * dim, dim, next);
-  return [owner = std::move(owner), &message, of_bags,
-          request = std::move(request)](bool with_checksum) mutable {
-    if (with_checksum) {
-      request.set_payload_crc32c(Crc32c(CrcOfBags(message), of_bags->data(), of_bags->num_bytes()));
-    }
-    Payload payload(request.SerializeAsString());
-    AppendBags(payload, 12, owner, message);
-    rpc::AppendBytesField(payload, 15, of_bags->data(), of_bags->num_bytes(), of_bags);
-    return payload;
-  };
+  request.set_payload_crc32c(Crc32c(CrcOfBags(message), of_bags->data(), of_bags->num_bytes()));
+  Payload payload(request.SerializeAsString());
+  AppendBags(payload, 12, owner, message);
+  rpc::AppendBytesField(payload, 15, of_bags->data(), of_bags->num_bytes(), of_bags);
+  return payload;
 }
 
 }  // namespace tandem::ps

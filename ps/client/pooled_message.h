@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -42,10 +41,10 @@ class PooledMessages {
 // message alive.
 rpc::Payload EncodePullPooled(uint32_t table, const PooledMessage& message,
                               std::shared_ptr<const void> owner, PullPooledRequest request);
-// Returns a function that encodes a push's message, with a checksum or without. `gradients` [*,
-// dim] are the bags' gradients. `request` has the header, the sequence, the step and the slice.
-std::function<rpc::Payload(bool with_checksum)> PushPooledEncoder(
-    uint32_t table, const PooledMessage& message, std::shared_ptr<const void> owner, size_t dim,
-    const float* gradients, PushPooledRequest request);
+// Returns a push's message. `gradients` [*, dim] are the bags' gradients. `request` has the header,
+// the sequence, the step and the slice. `owner` keeps the message alive.
+rpc::Payload EncodePushPooled(uint32_t table, const PooledMessage& message,
+                              std::shared_ptr<const void> owner, size_t dim, const float* gradients,
+                              PushPooledRequest request);
 
 }  // namespace tandem::ps

@@ -17,23 +17,19 @@ constexpr uint64_t kRoundingSalt = 0x6772616469656e74;
 // Bytes that one step of the checksum covers.
 constexpr size_t kChecksumBytes = size_t{12} << 10;
 
-uint32_t Crc32cOf(uint32_t crc, const Payload& payload) {
-  for (const Payload::Slice& slice : payload.slices()) crc = Crc32c(crc, slice.data, slice.size);
-  return crc;
-}
-
-// Copies the message's gradients into one buffer of the stream, rounded to the wire format. Unless
-// `crc` is null, extends `*crc` over the copied gradients. `draw` makes random bits differ between
+// Copies the message's gradients into one buffer of the stream, rounded to the wire format. Extends
+// `*crc` over the copied gradients. `draw` makes random bits differ between
 // steps, and between trainers that push the same row.
-Payload GatherGradients(const MessagePlan& plan, const CutMessage& message, uint64_t draw,
-                        const std::vector<PushSegment>& segments, Residuals& residuals,
-                        ResendingStream& stream, uint32_t* crc) {
+std::shared_ptr<Buffer> GatherGradients(const MessagePlan& plan, const CutMessage& message,
+                                        uint64_t draw, const std::vector<PushSegment>& segments,
+                                        Residuals& residuals, ResendingStream& stream,
+                                        uint32_t* crc) {
   auto gradients = stream.Allocate(message.row_bytes);
   char* next = static_cast<char*>(gradients->data());
   // `crc` covers bytes up to here; pieces are small enough to be still in the nearest cache.
   const char* summed = next;
   const auto sum_up = [&] {
-    if (crc != nullptr) *crc = Crc32c(*crc, summed, static_cast<size_t>(next - summed));
+    *crc = Crc32c(*crc, summed, static_cast<size_t>(next - summed));
     summed = next;
   };
   for (const IdRange& range : message.ranges) {
@@ -56,44 +52,26 @@ Payload GatherGradients(const MessagePlan& plan, const CutMessage& message, uint
     }
   }
   sum_up();
-  Payload payload;
-  payload.Append(gradients->data(), gradients->num_bytes(), gradients);
-  return payload;
-}
-
-Payload JoinPush(const PushRequest& request, const GatheredIds& ids, const Payload& gradients) {
-  Payload payload(request.SerializeAsString());
-  rpc::AppendBytesField(payload, 14, ids.buffer->data(), ids.num_bytes, ids.buffer);
-  rpc::AppendBytesField(payload, 15, gradients);
-  return payload;
-}
-
-// Returns a function that encodes the push with its checksum.
-std::function<Payload()> CheckedPush(PushRequest request, GatheredIds ids, Payload gradients) {
-  return [request = std::move(request), ids = std::move(ids),
-          gradients = std::move(gradients)]() mutable {
-    request.set_payload_crc32c(Crc32cOf(Crc32c(0, ids.buffer->data(), ids.num_bytes), gradients));
-    return JoinPush(request, ids, gradients);
-  };
+  return gradients;
 }
 
 }  // namespace
 
-PushMessage EncodePush(const MessagePlan& plan, const CutMessage& message,
-                       const std::vector<PushSegment>& segments, PushRequest request,
-                       Residuals& residuals, ResendingStream& stream) {
+Payload EncodePush(const MessagePlan& plan, const CutMessage& message,
+                   const std::vector<PushSegment>& segments, PushRequest request,
+                   Residuals& residuals, ResendingStream& stream) {
   request.set_gradients_format(plan.wire);
   const GatheredIds ids = GatherIds(plan, message);
   DescribeIds(plan, message, ids, &request);
-  const bool checked = !stream.shares_memory();
-  uint32_t crc = checked ? Crc32c(0, ids.buffer->data(), ids.num_bytes) : 0;
+  uint32_t crc = Crc32c(0, ids.buffer->data(), ids.num_bytes);
   const uint64_t draw = request.step() ^ uint64_t { request.slice() } << 32;
-  const Payload gradients =
-      GatherGradients(plan, message, draw, segments, residuals, stream, checked ? &crc : nullptr);
-  if (checked) request.set_payload_crc32c(crc);
-  Payload payload = JoinPush(request, ids, gradients);
-  if (checked) return {std::move(payload), nullptr};
-  return {std::move(payload), CheckedPush(std::move(request), ids, gradients)};
+  const std::shared_ptr<Buffer> gradients =
+      GatherGradients(plan, message, draw, segments, residuals, stream, &crc);
+  request.set_payload_crc32c(crc);
+  Payload payload(request.SerializeAsString());
+  rpc::AppendBytesField(payload, 14, ids.buffer->data(), ids.num_bytes, ids.buffer);
+  rpc::AppendBytesField(payload, 15, gradients->data(), gradients->num_bytes(), gradients);
+  return payload;
 }
 
 }  // namespace tandem::ps

@@ -1,10 +1,8 @@
 // One message of a push: gathers ids and gradients, rounds gradients to the wire format, and adds
-// the checksum. Memory that is shared with the server needs no checksum.
-// Thread rule: one thread encodes; the function for `checked` runs on any thread.
+// the checksum.
+// Thread rule: one thread.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "proto/embedding.pb.h"
@@ -16,14 +14,9 @@
 
 namespace tandem::ps {
 
-struct PushMessage {
-  rpc::Payload payload;
-  std::function<rpc::Payload()> checked;  // ResendingStream::Message::checked
-};
-
 // Encodes a message for `stream`. `request` has the header, the sequences, the step and the slice.
-PushMessage EncodePush(const MessagePlan& plan, const CutMessage& message,
-                       const std::vector<PushSegment>& segments, PushRequest request,
-                       Residuals& residuals, ResendingStream& stream);
+rpc::Payload EncodePush(const MessagePlan& plan, const CutMessage& message,
+                        const std::vector<PushSegment>& segments, PushRequest request,
+                        Residuals& residuals, ResendingStream& stream);
 
 }  // namespace tandem::ps

@@ -102,9 +102,9 @@ Future<Done> RemoteClient::SendPush(uint64_t step, uint32_t slice,
     request.set_step(step);
     request.set_slice(slice);
     ResendingStream& stream = servers().stream(Servers::PUSH, message.server);
-    PushMessage push = EncodePush(plan, message, segments, std::move(request), residuals_, stream);
-    Servers::Send(stream, std::move(push.payload), operation, message.server, TakeNothing,
-                  std::move(push.checked));
+    Servers::Send(stream,
+                  EncodePush(plan, message, segments, std::move(request), residuals_, stream),
+                  operation, message.server, TakeNothing);
   }
   return pushes_.emplace_back(operation->future());
 }
@@ -168,15 +168,10 @@ Future<Done> RemoteClient::PushPooled(uint64_t step, uint32_t slice, const Bags&
     request.set_sequence(next_sequence_++);
     request.set_step(step);
     request.set_slice(slice);
-    auto encode = PushPooledEncoder(bags.table, message, call->messages, dim, of_sums.data(),
-                                    std::move(request));
-    ResendingStream& stream = servers().stream(Servers::PUSH_POOLED, message.server);
-    const bool checked = !stream.shares_memory();
-    Payload payload = encode(checked);
-    std::function<Payload()> encode_checked;
-    if (!checked) encode_checked = [encode = std::move(encode)] { return encode(true); };
-    Servers::Send(stream, std::move(payload), call->operation, message.server, TakeNothing,
-                  std::move(encode_checked));
+    Servers::Send(servers().stream(Servers::PUSH_POOLED, message.server),
+                  EncodePushPooled(bags.table, message, call->messages, dim, of_sums.data(),
+                                   std::move(request)),
+                  call->operation, message.server, TakeNothing);
   }
   return pushes_.emplace_back(call->operation->future());
 }

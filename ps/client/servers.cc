@@ -95,8 +95,7 @@ std::shared_ptr<Operation> Servers::BeginAll(std::string what, ConcurrentSpan sp
 }
 
 void Servers::Send(ResendingStream& stream, Payload payload,
-                   const std::shared_ptr<Operation>& operation, int server, Take take,
-                   std::function<Payload()> checked) {
+                   const std::shared_ptr<Operation>& operation, int server, Take take) {
   stream.Send({std::move(payload), [operation] { return operation->wanted(); },
                [operation, server, take = std::move(take)](absl::StatusOr<Payload> answer) {
                  if (!operation->Enter()) return;
@@ -104,8 +103,7 @@ void Servers::Send(ResendingStream& stream, Payload payload,
                  if (status.ok()) status = take(*std::move(answer));
                  if (!status.ok()) status = Annotate(status, operation->what(), server);
                  operation->Leave(server, std::move(status));
-               },
-               std::move(checked)});
+               }});
 }
 
 Future<Done> Servers::SendAll(Verb verb, const std::vector<Future<Done>>& before,

@@ -58,11 +58,9 @@ class Servers {
                                    ConcurrentSpan span);
   // Begins an operation with one message for every server.
   std::shared_ptr<Operation> BeginAll(std::string what, ConcurrentSpan span);
-  // Sends one of the operation's messages. `take` takes its answer. `checked` is
-  // ResendingStream::Message::checked.
+  // Sends one of the operation's messages. `take` takes its answer.
   static void Send(ResendingStream& stream, rpc::Payload payload,
-                   const std::shared_ptr<Operation>& operation, int server, Take take,
-                   std::function<rpc::Payload()> checked = nullptr);
+                   const std::shared_ptr<Operation>& operation, int server, Take take);
   // Sends the same request to every server once all of `before` are done. Sends nothing if one
   // fails, and fails with the first error. The returned future completes after the sending.
   rpc::Future<rpc::Done> SendAll(Verb verb, const std::vector<rpc::Future<rpc::Done>>& before,
