@@ -50,10 +50,8 @@ void TableHost::PostPull(ParkedPull pull, TableWorkers::Posted* posted) {
       std::move(pull.shares),
       [create = pull.create, step = pull.step](Table& table, const TableWorkers::Share& share) {
         const auto& [ids, positions] = share.owned;
-        if (share.shared_sums != nullptr)
-          table.PullShared(step, ids, create, positions, *share.shared_sums);
-        else if (share.sums != nullptr)
-          table.PullSums(step, ids, create, positions, share.weights, share.sums);
+        if (share.sums != nullptr)
+          table.PullSums(step, ids, create, positions, *share.sums);
         else if (share.versions == nullptr)
           table.Pull(step, ids, create, share.rows, positions, share.format);
         else

@@ -71,18 +71,12 @@ absl::Status TableWorkers::AddSums(const TableSpec& spec, const void* ids, size_
                    Split(spec, ids, count, touched, /*distinct=*/false));
   const auto busy = std::count_if(owned.begin(), owned.end(),
                                   [](const OwnedIds& of_worker) { return !of_worker.ids.empty(); });
-  std::shared_ptr<SharedSums> shared;
-  if (size() > 1)
-    shared = std::make_shared<SharedSums>(count, spec.dim(), row_of, weights, sums,
-                                          static_cast<int>(busy));
+  const auto shared = std::make_shared<SharedSums>(count, spec.dim(), row_of, weights, sums,
+                                                   static_cast<int>(busy));
   for (size_t worker = 0; worker < owned.size(); ++worker) {
     if (owned[worker].ids.empty()) continue;
-    if (size() == 1) owned[worker].positions.assign(row_of, row_of + count);
-    (*shares)[worker].push_back({.table = spec.number(),
-                                 .owned = std::move(owned[worker]),
-                                 .sums = sums,
-                                 .weights = weights,
-                                 .shared_sums = shared});
+    (*shares)[worker].push_back(
+        {.table = spec.number(), .owned = std::move(owned[worker]), .sums = shared});
   }
   return absl::OkStatus();
 }

@@ -35,12 +35,8 @@ class TableWorkers {
     // For each id of the whole segment: the index of its gradient in `gradients`. Null: the
     // gradient at the id's place. Ids may repeat if not null.
     const uint32_t* row_of = nullptr;
-    // For a pull that sums rows (AddSums); ids may repeat. A sole worker computes
-    // sums[owned.positions[i]] += weights[i] * row(owned.ids[i]). `weights` are f32 at any
-    // alignment; null means all 1. Several workers add through shared_sums.
-    float* sums = nullptr;
-    const void* weights = nullptr;
-    std::shared_ptr<SharedSums> shared_sums = nullptr;
+    // For a pull that sums rows (AddSums); ids may repeat. Null: the rows go to `rows`.
+    std::shared_ptr<SharedSums> sums = nullptr;
   };
   using Shares = std::vector<std::vector<Share>>;  // by worker
 

@@ -120,47 +120,14 @@ void Table::ShowFirst(uint64_t id, WireFormat format, char* target) {
 }
 
 void Table::PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create,
-                     absl::Span<const uint32_t> positions, const void* weights, float* sums) {
-  const bool brings_up = values_.BringsUpWhenPulled(), decays = values_.ShowsDecayed(),
-             shows = step != 0 && optimizer_->remembers_shown();
-  const bool whole = brings_up || decays || shows,
-             in_place = layout_.storage() == STORED_F32 && !decays && !shows;
-  const size_t dim = spec_.dim(), offset = layout_.weights_offset(), bytes = layout_.weight_bytes();
-  PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers, bool) {
-    rows_.ForEachNumber(
-        numbers, whole ? 0 : offset, whole ? layout_.stride() : bytes,
-        [=, this](size_t i, char* record) {
-          const float* row = shown_.data();
-          if (record == nullptr) {
-            values_.First(ids[i], shown_.data());
-          } else {
-            if (brings_up) values_.BringUpStored(layout_.View(record));
-            if (in_place)
-              row = reinterpret_cast<const float*>(record + offset);
-            else
-              DecodeWeights(layout_.storage(), record + offset, spec_.dim(), shown_.data());
-            if (decays) values_.ShowDecayed(*layout_.View(record).header, shown_.data());
-            if (shows) optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
-          }
-          float weight = 1;
-          if (weights != nullptr)
-            std::memcpy(&weight, static_cast<const char*>(weights) + i * sizeof(weight),
-                        sizeof(weight));
-          float* const sum = sums + size_t{positions[i]} * dim;
-          for (size_t column = 0; column < dim; ++column) sum[column] += weight * row[column];
-        });
-  });
-}
-
-void Table::PullShared(uint64_t step, absl::Span<const uint64_t> ids, bool create,
-                       absl::Span<const uint32_t> positions, SharedSums& sums) {
+                     absl::Span<const uint32_t> positions, SharedSums& sums) {
   PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers, bool all_there) {
+    const auto position = [positions](size_t i) { return positions.empty() ? i : positions[i]; };
     size_t first = 0;
     for (size_t block = 0; block < sums.num_blocks(); ++block) {
       places_.clear();
-      for (size_t i = first; i < ids.size() && positions[i] < sums.end(block); ++i) {
-        places_.push_back(positions[i] - static_cast<uint32_t>(sums.begin(block)));
-      }
+      for (size_t i = first; i < ids.size() && position(i) < sums.end(block); ++i)
+        places_.push_back(static_cast<uint32_t>(position(i) - sums.begin(block)));
       const size_t count = places_.size();
       if (count > 0) {
         Show(step, ids.subspan(first, count), numbers.subspan(first, count), all_there,

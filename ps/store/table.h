@@ -63,16 +63,11 @@ class Table {
   // trains with the rows; 0 if no step does.
   void Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows,
             absl::Span<const uint32_t> positions = {}, WireFormat format = WIRE_F32);
-  // Computes sums[positions[i]] += weights[i] * row(ids[i]), in the order of the ids, with rows as
-  // Pull shows them in f32. `sums` is [*, dim]. `weights` are f32 at any alignment; null means all
-  // 1. Ids may repeat.
-  void PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create,
-                absl::Span<const uint32_t> positions, const void* weights, float* sums);
-  // Computes this table's share of sums over rows of several tables. Writes the weights of ids[i]
+  // Computes this table's share of sums over rows. Writes the weights of ids[i]
   // to row positions[i] of the memory that `sums` gathers, and arrives at every block. `positions`
-  // is ascending. Ids may repeat.
-  void PullShared(uint64_t step, absl::Span<const uint64_t> ids, bool create,
-                  absl::Span<const uint32_t> positions, SharedSums& sums);
+  // is ascending; without positions, ids[i] is row i. Ids may repeat.
+  void PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create,
+                absl::Span<const uint32_t> positions, SharedSums& sums);
   // Like Pull, for a caller that has rows. versions[i] - 1 is the version of the caller's row; 0
   // means no row. A row is written if it was committed more than `read_bound` times since. A row
   // that steps without a gradient change is also written. versions[i] becomes the written row's
