@@ -25,13 +25,10 @@ class OpenStep {
   };
   // What waited for a step that ends.
   struct Ended {
-    size_t num_bytes = 0;  // bytes of the step's pushes
     std::vector<Done> commits;
     uint64_t trace_id = 0;           // the last one given with a commit
     std::vector<WaitingNorm> norms;  // norms that were never posted
   };
-
-  void AddPush(size_t num_bytes) { num_bytes_ += num_bytes; }
 
   // The step's norm, once known.
   const std::optional<absl::uint128>& norm() const { return norm_; }
@@ -70,8 +67,7 @@ class OpenStep {
   }
   // Ends the step and begins the next one.
   Ended End() {
-    Ended ended{std::exchange(num_bytes_, 0), std::exchange(commits_, {}),
-                std::exchange(commit_trace_id_, 0), TakeUnposted()};
+    Ended ended{std::exchange(commits_, {}), std::exchange(commit_trace_id_, 0), TakeUnposted()};
     norm_posted_ = false;
     norm_trace_id_ = 0;
     norm_.reset();
@@ -83,7 +79,6 @@ class OpenStep {
   }
 
  private:
-  size_t num_bytes_ = 0;
   std::vector<Done> commits_;
   std::vector<WaitingNorm> norms_;
   bool norm_posted_ = false;

@@ -29,14 +29,6 @@ std::optional<uint64_t> FindWrongId(const PushPart& part, uint32_t dim) {
   return id;
 }
 
-// The bytes that decide if a call for `count` rows is short.
-size_t WorkBytes(const TableSpec& spec, size_t count) {
-  const size_t num_bytes = CallBytes(count, spec.dim());
-  return spec.mode() == TableSpec::DENSE_EQUIVALENT
-             ? std::max(num_bytes, TableHost::kShortCallBytes + 1)
-             : num_bytes;
-}
-
 }  // namespace
 
 TableHost::~TableHost() {
@@ -44,7 +36,7 @@ TableHost::~TableHost() {
   workers_.Stop();
 }
 
-void TableHost::PostPull(ParkedPull pull, TableWorkers::Posted* posted) {
+void TableHost::PostPull(ParkedPull pull) {
   ++counts_.pulls;
   workers_.PostToOwners(
       std::move(pull.shares),
@@ -59,19 +51,16 @@ void TableHost::PostPull(ParkedPull pull, TableWorkers::Posted* posted) {
                             positions, share.format);
       },
       [done = std::move(pull.done)] { done(absl::OkStatus()); },
-      WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id), posted);
+      WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
 }
 
 void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool create,
                      const std::vector<PullPart>& parts, Done done, uint64_t trace_id) {
-  TableWorkers::Posted posted;
   absl::Status refused = [&]() -> absl::Status {
-    size_t num_bytes = 0;
     ShardSet touched;
     ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      num_bytes += WorkBytes(*spec, part.count);
       if (part.row_of != nullptr) {
         RETURN_IF_ERROR(workers_.AddSums(*spec, part.ids, part.count, part.row_of, part.weights,
                                          static_cast<float*>(part.rows), &pull.shares,
@@ -91,13 +80,12 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     ASSIGN_OR_RETURN(const ConsistencyController::PullVerdict verdict,
                      controller_.AdmitPull(caller, step));
     if (verdict == ConsistencyController::PullVerdict::NOW)
-      PostPull(std::move(pull), num_bytes <= kShortCallBytes ? &posted : nullptr);
+      PostPull(std::move(pull));
     else
       RETURN_IF_ERROR(parked_pulls_.Add(std::move(pull)));
     return absl::OkStatus();
   }();
   if (!refused.ok()) done(refused);
-  posted.Run();
 }
 
 absl::Status TableHost::Reject(const TableSpec& spec, uint64_t id, const PushPlace& place,
@@ -115,16 +103,14 @@ absl::Status TableHost::Reject(const TableSpec& spec, uint64_t id, const PushPla
 
 absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<PushPart>& parts,
                                      std::shared_ptr<const void> owner, const Done& done,
-                                     uint64_t trace_id, TableWorkers::Posted* posted) {
+                                     uint64_t trace_id) {
   TableWorkers::Shares shares(workers_.size());
-  size_t num_bytes = 0;
   ShardSet touched;
   // The table whose part has a gradient that is not finite, for id wrong_id.
   std::shared_ptr<const TableSpec> rejects;
   uint64_t wrong_id = 0;
   for (const PushPart& part : parts) {
     ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-    num_bytes += WorkBytes(*spec, part.count);
     const TableWorkers::Share values{.gradients = part.gradients, .row_of = part.row_of};
     RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &shares, &touched));
     if (rejects != nullptr || spec->non_finite() != TableSpec::REJECT) continue;
@@ -147,11 +133,9 @@ absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<P
   // Trainer and sequence share the 64 bits that order pushes within a slice.
   const uint64_t order = uint64_t{place.trainer} << kSequenceBits | place.sequence;
   if (!controller_.sums_trainers()) {
-    held_.Add(place.trainer, place.step,
-              {place.slice, order, std::move(shares), num_bytes, std::move(owner)});
+    held_.Add(place.trainer, place.step, {place.slice, order, std::move(shares), std::move(owner)});
     return true;
   }
-  open_step_.AddPush(num_bytes);
   workers_.PostToOwners(
       std::move(shares),
       [slice = place.slice, order, owner = std::move(owner)](Table& table,
@@ -160,17 +144,14 @@ absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<P
                          share.owned.positions);
       },
       [done] { done(absl::OkStatus()); },
-      WorkSpan(SpanKind::PUSH, "accumulate", place.step, trace_id),
-      num_bytes <= kShortCallBytes ? posted : nullptr);
+      WorkSpan(SpanKind::PUSH, "accumulate", place.step, trace_id));
   return false;
 }
 
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
                            std::shared_ptr<const void> owner, Done done, uint64_t trace_id) {
-  TableWorkers::Posted posted;
-  const absl::StatusOr<bool> taken = Take(place, parts, std::move(owner), done, trace_id, &posted);
+  const absl::StatusOr<bool> taken = Take(place, parts, std::move(owner), done, trace_id);
   if (!taken.ok() || *taken) done(taken.status());
-  posted.Run();
 }
 
 void TableHost::GradientNorm(const Caller& caller, uint64_t step, NormDone done,
@@ -243,7 +224,6 @@ void TableHost::FinishNorm(uint64_t step, absl::uint128 norm) {
 
 void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, uint64_t trace_id) {
   Callbacks later;
-  TableWorkers::Posted posted;
   {
     absl::MutexLock lock(&mutex_);
     absl::Status refused = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
@@ -257,12 +237,11 @@ void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, 
         return absl::OkStatus();
       }
       if (!controller_.sums_trainers()) {
-        PostCommitOf(caller.trainer, args, done, trace_id, &posted);
+        PostCommitOf(caller.trainer, args, done, trace_id);
         return absl::OkStatus();
       }
       open_step_.AwaitCommit(done, trace_id);
-      if (verdict == ConsistencyController::RoundVerdict::COMPLETE)
-        PostCommit(args, &later, &posted);
+      if (verdict == ConsistencyController::RoundVerdict::COMPLETE) PostCommit(args, &later);
       return absl::OkStatus();
     }();
     if (!refused.ok()) later.push_back([done, refused] { done(refused); });
@@ -273,10 +252,9 @@ void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, 
     }
   }
   for (auto& callback : later) callback();
-  posted.Run();
 }
 
-void TableHost::PostCommit(const CommitArgs& args, Callbacks* later, TableWorkers::Posted* posted) {
+void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
   ++counts_.commits;
   OpenStep::Ended ended = open_step_.End();
   const auto results = std::make_shared<std::vector<absl::Status>>(workers_.size());
@@ -288,8 +266,7 @@ void TableHost::PostCommit(const CommitArgs& args, Callbacks* later, TableWorker
         const absl::Status status = FinishCommit(*results);
         for (const Done& done : waiting) done(status);
       },
-      WorkSpan(SpanKind::COMMIT, "apply_step", args.step, ended.trace_id),
-      ended.num_bytes <= kShortCallBytes ? posted : nullptr);
+      WorkSpan(SpanKind::COMMIT, "apply_step", args.step, ended.trace_id));
   for (OpenStep::WaitingNorm& waiting : ended.norms) {
     later->push_back([done = std::move(waiting.done), step = waiting.step] {
       done(absl::FailedPreconditionError(absl::StrCat(
@@ -299,21 +276,17 @@ void TableHost::PostCommit(const CommitArgs& args, Callbacks* later, TableWorker
   PostParkedPulls();
 }
 
-void TableHost::PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id,
-                             TableWorkers::Posted* posted) {
+void TableHost::PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done,
+                             uint64_t trace_id) {
   ++counts_.commits;
-  StepPushes pushes = held_.Take(trainer, args.step);
-  size_t num_bytes = 0;
-  for (const auto& push : pushes) num_bytes += push->num_bytes;
   const auto results = std::make_shared<std::vector<absl::Status>>(workers_.size());
   workers_.PostToAll(
-      [args, results, pushes = std::move(pushes)](TableWorker& worker) {
+      [args, results, pushes = held_.Take(trainer, args.step)](TableWorker& worker) {
         AccumulateHeld(pushes, worker);
         (*results)[static_cast<size_t>(worker.number())] = CommitPending(args, worker);
       },
       [this, results, done = std::move(done)] { done(FinishCommit(*results)); },
-      WorkSpan(SpanKind::COMMIT, "apply_step", args.step, trace_id),
-      num_bytes <= kShortCallBytes ? posted : nullptr);
+      WorkSpan(SpanKind::COMMIT, "apply_step", args.step, trace_id));
   PostParkedPulls();
 }
 

@@ -65,12 +65,6 @@ struct PushPlace {
 
 class TableHost : public HostedTables {
  public:
-  // Limit on the bytes of ids and rows of a short pull, push or commit. A short call takes at most
-  // half a millisecond, so waking a thread for it would show. Longer calls gain more if the
-  // caller's thread receives the next call meanwhile. Calls for DENSE_EQUIVALENT tables are never
-  // short, because their rows run every step that they have missed.
-  static constexpr size_t kShortCallBytes = size_t{2} << 20;
-
   explicit TableHost(int num_workers) : HostedTables(num_workers) {}
   // Completes parked calls with Cancelled and waits for the workers to finish their tasks.
   ~TableHost();
@@ -100,10 +94,8 @@ class TableHost : public HostedTables {
   // Takes a push, unless it is refused. Returns true if the push is finished for now, false if
   // `done` runs when workers have added the push.
   absl::StatusOr<bool> Take(const PushPlace& place, const std::vector<PushPart>& parts,
-                            std::shared_ptr<const void> owner, const Done& done, uint64_t trace_id,
-                            TableWorkers::Posted* posted);
-  void PostPull(ParkedPull pull, TableWorkers::Posted* posted = nullptr)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+                            std::shared_ptr<const void> owner, const Done& done, uint64_t trace_id);
+  void PostPull(ParkedPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Posts the parked pulls that need not wait any longer.
   void PostParkedPulls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns OutOfRange for a push whose gradient of `id` is not finite in a table that rejects such
@@ -111,13 +103,12 @@ class TableHost : public HostedTables {
   absl::Status Reject(const TableSpec& spec, uint64_t id, const PushPlace& place,
                       const ShardSet& shards) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostNorm(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PostCommit(const CommitArgs& args, Callbacks* later, TableWorkers::Posted* posted)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostCommit(const CommitArgs& args, Callbacks* later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Norm and commit of one trainer alone.
   void PostNormOf(uint32_t trainer, uint64_t step, NormDone done, uint64_t trace_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id,
-                    TableWorkers::Posted* posted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns Ok if every worker's CommitPending was Ok. Otherwise the host fails, because its rows
   // are of two steps.
   absl::Status FinishCommit(const std::vector<absl::Status>& results);

@@ -40,19 +40,6 @@ class TableWorkers {
   };
   using Shares = std::vector<std::vector<Share>>;  // by worker
 
-  // The task that a call posted without waking its worker. The owner of a Posted calls Run after
-  // releasing all locks.
-  class Posted {
-   public:
-    void Run() {
-      if (worker_ != nullptr) std::exchange(worker_, nullptr)->RunPosted();
-    }
-
-   private:
-    friend class TableWorkers;
-    TableWorker* worker_ = nullptr;
-  };
-
   explicit TableWorkers(int count);
   // Runs the tasks in the mailboxes and ends the threads.
   // REQUIRES: nothing is posted any more.
@@ -71,12 +58,11 @@ class TableWorkers {
   // Removes the ids of all other virtual shards from `shares`.
   static void KeepShards(const ShardSet& kept, Shares* shares);
   // Runs `task` on every worker (PostToAll) or on workers with a share (PostToOwners), then `then`
-  // on the last worker to finish. Each worker records `span` if `span` has a trace_id. With
-  // `posted`, one worker is not woken.
+  // on the last worker to finish. Each worker records `span` if `span` has a trace_id.
   void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then,
-                 const Span& span = {}, Posted* posted = nullptr);
+                 const Span& span = {});
   void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task,
-                    std::function<void()> then, const Span& span, Posted* posted = nullptr);
+                    std::function<void()> then, const Span& span);
 
   Tracer& tracer() { return tracer_; }
 
@@ -87,8 +73,6 @@ class TableWorkers {
     return TraceSpan(span.trace_id == 0 ? nullptr : &tracer_, span,
                      trace_rows_[static_cast<size_t>(worker.number())]);
   }
-  // Leaves the first worker that is posted to asleep, if `posted` is not null.
-  static void Post(TableWorker& worker, std::function<void()> task, Posted* posted);
 
   Tracer tracer_{rpc::kMaxServerSpans};
   std::vector<uint32_t> trace_rows_;  // by worker

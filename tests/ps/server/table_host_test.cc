@@ -1,9 +1,8 @@
-// The host: steps over several workers, parked calls, norms, short calls and failure.
+// The host: steps over several workers, parked calls, norms and failure.
 #include "ps/server/table_host.h"
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <thread>
 
 #include "ps/wire/saturating.h"
@@ -312,54 +311,6 @@ TEST_P(BusyTableHostTest, ANormThatIsKnownAfterItsStepsCommitIsNotTheNextSteps) 
 
 INSTANTIATE_TEST_SUITE_P(Workers, BusyTableHostTest, testing::Values(1),
                          [](const auto& info) { return std::to_string(info.param); });
-
-// Makes calls of `num_ids` ids one at a time: a pull, a push and a commit per step. Returns, for
-// each call, true if the calling thread answered it.
-std::vector<bool> AnsweredHere(size_t num_ids, int num_steps) {
-  TableHost host(1);
-  Answer<absl::Status> created;
-  host.CreateTables({MakeTableSpec(1, 4)}, 1, created.Callback());
-  EXPECT_TRUE(created.Get().ok());
-  std::vector<uint64_t> ids(num_ids);
-  std::iota(ids.begin(), ids.end(), 1);
-  std::vector<float> rows(num_ids * 4);
-  std::vector<bool> here;
-  for (int i = 1; i <= num_steps; ++i) {
-    const auto step = static_cast<uint64_t>(i);
-    const auto wait = [&](const std::function<void(TableHost::Done)>& start) {
-      Status answer;
-      const auto answered_by = std::make_shared<std::thread::id>();
-      start([answered_by, callback = answer.Callback()](absl::Status status) {
-        *answered_by = std::this_thread::get_id();
-        callback(std::move(status));
-      });
-      EXPECT_TRUE(answer.Get().ok()) << answer.Get();
-      here.push_back(*answered_by == std::this_thread::get_id());
-      if (!here.back())
-        absl::SleepFor(
-            absl::Milliseconds(10));  // the worker's thread ends what it has answered, and is idle
-    };
-    const std::vector<PushPart> parts{{1, ids.size(), ids.data(), rows.data()}};
-    wait([&](auto done) {
-      host.Pull(Caller{}, step, true, {{1, ids.size(), ids.data(), rows.data()}}, std::move(done));
-    });
-    wait([&](auto done) { host.Accumulate({0, step, 0, step}, parts, nullptr, std::move(done)); });
-    wait([&](auto done) { host.Commit({}, {step, {{1, 1.0}}, 1, false}, std::move(done)); });
-  }
-  return here;
-}
-
-TEST(TableHostShortCallTest, AnIdleHostAnswersShortCallsBeforeTheyReturn) {
-  const std::vector<bool> here = AnsweredHere(100, 50);
-  const auto first = std::find(here.begin(), here.end(), true);
-  EXPECT_LT(first, here.end());
-  EXPECT_EQ(std::find(first, here.end(), false), here.end());
-}
-
-TEST(TableHostShortCallTest, LongCallsAreTheWorkers) {
-  const size_t just_long = TableHost::kShortCallBytes / CallBytes(1, 4) + 1;
-  EXPECT_EQ(AnsweredHere(just_long, 3), std::vector<bool>(9, false));
-}
 
 TEST(TableHostCloseTest, DestructionCompletesWhatIsParked) {
   Answer<absl::Status> created, parked;
