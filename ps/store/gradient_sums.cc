@@ -24,7 +24,7 @@ double SquaredNorm(const float* x, size_t dim) {
   return total;
 }
 
-void GradientSums::Add(size_t pending_row, float* sum) {
+uint32_t GradientSums::SumAll(size_t pending_row, uint64_t step, bool counts, float* sum) {
   const size_t dim = spec_.dim();
   const PendingGradients::Gradient* gradient = &pending_.first(pending_row);
   Decode(*gradient, sum);
@@ -32,14 +32,10 @@ void GradientSums::Add(size_t pending_row, float* sum) {
     Decode(*gradient, addend_.data());
     for (size_t i = 0; i < dim; ++i) sum[i] += addend_[i];
   }
-}
-
-uint32_t GradientSums::Sum(size_t pending_row, uint64_t step, bool counts, float* sum) {
-  Add(pending_row, sum);
   const uint32_t count = pending_.count(pending_row);
   // REJECT checked each gradient when its message came.
   if (count == 1 && spec_.non_finite() == TableSpec::REJECT) return count;
-  if (AllFinite({sum, spec_.dim()})) return count;
+  if (AllFinite({sum, dim})) return count;
   return SumMended(pending_row, step, counts, sum);
 }
 
@@ -98,8 +94,7 @@ uint32_t GradientSums::MendSum(size_t pending_row, uint64_t step, uint32_t train
   return added;
 }
 
-float GradientSums::ClippedScale(const float* sum, float scale) {
-  if (spec_.max_row_norm() == 0) return scale;
+float GradientSums::Clip(const float* sum, float scale) {
   const double norm = std::sqrt(SquaredNorm(sum, spec_.dim())) * std::fabs(double{scale});
   if (!(norm > spec_.max_row_norm())) return scale;
   ++guarded_.clipped;

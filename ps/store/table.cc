@@ -175,9 +175,8 @@ absl::uint128 Table::GradientNorm() {
   pending_.Link();
   absl::uint128 total = 0;
   for (size_t i = 0; i < pending_.num_rows(); ++i) {
-    float* const sum = updates_.gradient();
-    sums_.Sum(i, 0, /*counts=*/false, sum);
-    total = SaturatingAdd(total, ToFixedPoint(SquaredNorm(sum, spec_.dim())));
+    const GradientSums::RowSum sum = sums_.Sum(i, 0, /*counts=*/false, updates_.gradient());
+    total = SaturatingAdd(total, ToFixedPoint(SquaredNorm(sum.values, spec_.dim())));
   }
   return total;
 }
@@ -191,68 +190,35 @@ void Table::PrepareSave() {
   if (missed_.remembers_rates()) BringUpAll();
 }
 
-void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids,
-                   const float* gradients) {
-  TANDEM_CHECK(pending_.empty());
-  const bool in_place = updates_.in_place();
-  rows_.ForEachNumber(FindNumbers(ids), 0, layout_.stride(), [=, this](size_t i, char* record) {
-    const float* const gradient = gradients + i * spec_.dim();
-    if (record != nullptr && in_place) [[likely]] {
-      const RowView row = layout_.View(record);
-      return updates_.Add(record,
-                          {reinterpret_cast<float*>(row.weights), row.slots, gradient, scale}, 1,
-                          step, learning_rate);
-    }
-    // Create may move queued rows, and this row may be queued.
-    updates_.Flush(step, learning_rate);
-    updates_.AddSum(record != nullptr ? record : Create(ids[i]), gradient, 1, scale, step,
-                    learning_rate);
-  });
+// Most rows have one gradient, and their update takes few instructions here. So the processor sees
+// as many rows as it can request from memory.
+void Table::UpdateRows(uint64_t step, double learning_rate, float scale) {
+  const size_t num_rows = pending_.num_rows();
+  // All pushes of a step usually have one format.
+  const WireFormat format = num_rows == 0 ? WIRE_F32 : pending_.FormatOf(pending_.first(0));
+  const size_t bytes = WireBytes(format, spec_.dim());
+  rows_.ForEachNumber(
+      pending_.numbers(), 0, layout_.stride(),
+      [=, this, lines = RecordPrefetch(bytes, 0, bytes)](size_t i, char* record) {
+        if (i + kGradientsAhead < num_rows) sums_.Fetch(i + kGradientsAhead, lines);
+        // Creating a row may move queued rows.
+        if (record == nullptr) [[unlikely]]
+          updates_.Flush(step, learning_rate);
+        const auto [sum, count] = sums_.Sum(i, step, /*counts=*/true, updates_.gradient());
+        if (count == 0) [[unlikely]]
+          return;
+        if (record == nullptr) [[unlikely]]
+          record = FindOrCreate(pending_.ids()[i]);
+        updates_.Add(record, sum, count, sums_.ClippedScale(sum, scale), step, learning_rate);
+      },
+      /*visits_fetch=*/true);
   updates_.Flush(step, learning_rate);
-  missed_.Add(step, learning_rate, /*skipped=*/false);
-}
-
-void Table::CommitRow(size_t pending_row, char* record, float scale, uint64_t step,
-                      double learning_rate) {
-  if (record == nullptr)
-    updates_.Flush(step, learning_rate);  // Creating a row may move queued rows.
-  float* const sum = updates_.gradient();
-  const uint32_t count = sums_.Sum(pending_row, step, /*counts=*/true, sum);
-  if (count == 0) return;
-  if (record == nullptr) record = FindOrCreate(pending_.ids()[pending_row]);
-  updates_.AddSum(record, sum, count, sums_.ClippedScale(sum, scale), step, learning_rate);
 }
 
 void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) {
   pending_.Link();
   if (!skip) {
-    // Fast path: a row with exactly one gradient is updated in place, in few instructions. So the
-    // processor sees as many rows as it can request from memory. Gradients are used in place too,
-    // unless they are not arrays of floats. A gradient is read once, because its sender may still
-    // write to its memory.
-    const bool plain =
-        updates_.in_place() && spec_.non_finite() == TableSpec::REJECT && spec_.max_row_norm() == 0;
-    const bool as_floats = pending_.all_floats();
-    const size_t num_rows = pending_.num_rows();
-    // All pushes of a step usually have one format.
-    const WireFormat format = num_rows == 0 ? WIRE_F32 : pending_.FormatOf(pending_.first(0));
-    const size_t bytes = WireBytes(format, spec_.dim());
-    rows_.ForEachNumber(
-        pending_.numbers(), 0, layout_.stride(),
-        [=, this, lines = RecordPrefetch(bytes, 0, bytes)](size_t i, char* record) {
-          if (i + kGradientsAhead < num_rows) sums_.Fetch(i + kGradientsAhead, lines);
-          const PendingGradients::Gradient& gradient = pending_.first(i);
-          if (!plain || record == nullptr || pending_.next(gradient) != nullptr) [[unlikely]] {
-            return CommitRow(i, record, scale, step, learning_rate);
-          }
-          const float* values = reinterpret_cast<const float*>(gradient.bytes);
-          if (!as_floats) values = sums_.Decode(gradient, updates_.gradient());
-          const RowView row = layout_.View(record);
-          updates_.Add(record, {reinterpret_cast<float*>(row.weights), row.slots, values, scale}, 1,
-                       step, learning_rate);
-        },
-        /*visits_fetch=*/true);
-    updates_.Flush(step, learning_rate);
+    UpdateRows(step, learning_rate, scale);
   } else if (spec_.non_finite() != TableSpec::REJECT) {
     // Counts offenders of skipped steps too, because people want to know whose gradients were at
     // fault.

@@ -84,11 +84,6 @@ class Table {
   void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids,
                   const WireRows& gradients, std::shared_ptr<const void> owner,
                   absl::Span<const uint32_t> positions = {});
-  // Applies gradients [ids.size(), dim], times `scale`, at once as step `step`, one after the
-  // other. Creates absent rows.
-  // REQUIRES: no other gradients are pending; only ids of rows that exist repeat.
-  void Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids,
-              const float* gradients);
   // Sum over rows of the squared norm of the row's pending gradient. A row's norm is f64 in a fixed
   // order. The sum is saturating unsigned fixed point with 64 fraction bits. So the sum depends
   // neither on the order of rows nor on their owners.
@@ -154,9 +149,9 @@ class Table {
   // Writes the first weights of an id without a row to `target`, encoded in `format`.
   [[gnu::noinline]] void ShowFirst(uint64_t id, WireFormat format, char* target);
   void BringUpAll();
-  // Commits one row. This is the general path.
-  [[gnu::noinline]] void CommitRow(size_t pending_row, char* record, float scale, uint64_t step,
-                                   double learning_rate);
+  // Runs the optimizer for every row with pending gradients.
+  void UpdateRows(uint64_t step, double learning_rate, float scale);
+
   const TableSpec spec_;
   const std::unique_ptr<SparseOptimizer> optimizer_;
   LazyCatchUp missed_;

@@ -19,12 +19,10 @@ UpdateQueue::UpdateQueue(const SparseOptimizer& optimizer, const LazyCatchUp& mi
       gradients_(rows_at_once_ * layout.dim()),
       weights_(rows_at_once_ * layout.dim()) {}
 
-void UpdateQueue::AddSum(char* record, const float* sum, uint32_t count, float scale, uint64_t step,
-                         double learning_rate) {
-  const RowView row = layout_.View(record);
+float* UpdateQueue::CurrentWeights(const RowView& row, uint64_t step) {
   float* const weights = values_.Weights(row, weights_.data() + size_ * layout_.dim());
-  if (missed_.matter()) values_.BringUp(row, weights, step - 1);
-  Add(record, {weights, row.slots, sum, scale}, count, step, learning_rate);
+  if (missed_.matter()) values_.BringUp(row, weights, step);
+  return weights;
 }
 
 void UpdateQueue::Flush(uint64_t step, double learning_rate) {

@@ -22,18 +22,17 @@ class UpdateQueue {
   UpdateQueue(const SparseOptimizer& optimizer, const LazyCatchUp& missed, const RowLayout& layout,
               RowValues& values);
 
-  // True if a row's update reads nothing but its record.
-  bool in_place() const { return layout_.storage() == STORED_F32 && !missed_.matter(); }
   // Room [dim] for the gradient of the row that is added next.
   float* gradient() { return gradients_.data() + size_ * layout_.dim(); }
   // Adds a row with `sum`, the sum of `count` gradients. Runs the steps that the row has missed.
-  // REQUIRES: in_place() if the row is queued already.
-  [[gnu::noinline]] void AddSum(char* record, const float* sum, uint32_t count, float scale,
-                                uint64_t step, double learning_rate);
-  // Adds a row whose missed steps have been run. `update` has its weights and slots.
-  void Add(char* record, const RowUpdate& update, uint32_t count, uint64_t step,
+  // REQUIRES: the row is not queued.
+  void Add(char* record, const float* sum, uint32_t count, float scale, uint64_t step,
            double learning_rate) {
-    updates_[size_] = update;
+    const RowView row = layout_.View(record);
+    const bool as_stored = layout_.storage() == STORED_F32 && !missed_.matter();
+    float* const weights =
+        as_stored ? reinterpret_cast<float*>(row.weights) : CurrentWeights(row, step - 1);
+    updates_[size_] = {weights, row.slots, sum, scale};
     waiting_[size_] = {record, count};
     if (++size_ == rows_at_once_) Flush(step, learning_rate);
   }
@@ -41,6 +40,9 @@ class UpdateQueue {
   [[gnu::noinline]] void Flush(uint64_t step, double learning_rate);
 
  private:
+  // Returns a row's weights in f32, after step `step`.
+  [[gnu::noinline]] float* CurrentWeights(const RowView& row, uint64_t step);
+
   struct Waiting {
     char* record;
     uint32_t count;  // number of gradients

@@ -15,6 +15,7 @@
 #include "ps/store/spec_check.h"
 #include "ps/wire/saturating.h"
 #include "ps/wire/wire_codec.h"
+#include "tests/ps/push_and_commit.h"
 #include "tests/ps/spec.h"
 #include "tests/ps/store/near_fetches.h"
 
@@ -288,51 +289,6 @@ TEST(TableTest, RowsKeepTheirValuesWhileTheTableGrows) {
   EXPECT_EQ(PullRows(table, ids, true), with_absent);
 }
 
-TEST(TableTest, UpdateIsAPushAndItsCommit) {
-  for (int optimizer = SPARSE_SGD; optimizer <= SPARSE_DC_SGD; ++optimizer) {
-    for (RowStorage storage : {STORED_F32, STORED_BF16, STORED_INT8}) {
-      TableSpec spec = MakeTableSpec(1, 19, optimizer);
-      spec.set_storage(storage);
-      Table updated(spec), committed(spec);
-      const auto ids = MakeIds(3, 100);
-      const auto gradients = MakeValues(4, ids.size() * 19);
-      for (uint64_t step = 1; step <= 3; ++step) {
-        updated.Update(step, 0.1f, 0.5f, ids, gradients.data());
-        Push(committed, 0, step, ids, gradients);
-        committed.Commit(step, 0.1f, 0.5f, false);
-      }
-      EXPECT_EQ(updated.Hash().hash, committed.Hash().hash) << optimizer << " " << storage;
-      EXPECT_EQ(updated.Hash().num_rows, 100u);
-    }
-  }
-}
-
-TEST(TableTest, UpdatesOfOneRowFollowEachOther) {
-  for (int optimizer : {SPARSE_SGD, SPARSE_ADAM, SPARSE_ADAMW}) {
-    for (RowStorage storage : {STORED_F32, STORED_BF16}) {
-      for (TableSpec::Mode mode :
-           {TableSpec::LAZY, TableSpec::CATCH_UP, TableSpec::DENSE_EQUIVALENT}) {
-        SCOPED_TRACE(testing::Message() << optimizer << " " << storage << " " << mode);
-        TableSpec spec = MakeTableSpec(1, 20, optimizer);
-        spec.set_storage(storage);
-        spec.set_mode(mode);
-        Table together(spec), alone(spec);
-        const std::vector<uint64_t> ids = {5, 6, 5, 5, 7, 6};
-        PullRows(together, {5, 6, 7}, true);
-        PullRows(alone, {5, 6, 7}, true);
-        for (uint64_t step : {1, 2, 9}) {
-          const auto gradients = MakeValues(step, ids.size() * 20);
-          together.Update(step, 0.1f, 0.5f, ids, gradients.data());
-          for (size_t i = 0; i < ids.size(); ++i)
-            alone.Update(step, 0.1f, 0.5f, {&ids[i], 1}, gradients.data() + i * 20);
-          ASSERT_EQ(together.Hash().hash, alone.Hash().hash) << step;
-        }
-        EXPECT_EQ(together.Find(5).header->version, 9u);
-      }
-    }
-  }
-}
-
 // The optimizer takes some rows at once. Creating a row moves the rows that wait for the optimizer.
 TEST(TableTest, RowsCreatedByACommitLeaveTheOthersAlone) {
   constexpr uint32_t kDim = 64;
@@ -395,9 +351,9 @@ TEST(TableTest, SmallUpdatesOfStoredRowsAddUp) {
     spec.set_init_stddev(0);
     Table table(spec);
     std::vector<float> gradient(64, -1);
-    table.Update(1, 1, 1, std::vector<uint64_t>{5}, gradient.data());  // all weights 1
+    PushAndCommit(table, 1, 1, std::vector<uint64_t>{5}, gradient.data());  // all weights 1
     for (uint64_t step = 2; step <= 1001; ++step)
-      table.Update(step, 1e-4f, 1, std::vector<uint64_t>{5}, gradient.data());
+      PushAndCommit(table, step, 1e-4f, std::vector<uint64_t>{5}, gradient.data());
     double mean = 0;
     for (float w : PullRows(table, {5})) mean += w / 64;
     EXPECT_NEAR(mean, 1.1, 0.02) << storage;
