@@ -45,7 +45,7 @@ class GradientSums {
   void Fetch(size_t pending_row, const RecordPrefetch& lines) const {
     for (const auto* gradient = &pending_.first(pending_row); gradient != nullptr;
          gradient = pending_.next(*gradient)) {
-      lines.Into<RecordPrefetch::kFirstCache>(gradient->bytes);
+      lines.Fetch(gradient->bytes);
     }
   }
   // Returns the sum of the gradients of the pending row with this index. Statistics count the row's

@@ -1,5 +1,6 @@
 #include "ps/store/table.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string_view>
@@ -12,14 +13,6 @@
 #include "ps/wire/saturating.h"
 
 namespace tandem::ps {
-namespace {
-
-// How many rows ahead a gradient is prefetched. Gradients are read row by row, but in pieces of
-// several messages.
-constexpr size_t kGradientsAhead = 6;
-
-}  // namespace
-
 Table::Table(const TableSpec& spec)
     : spec_(spec),
       optimizer_(MakeSparseOptimizer(spec)),
@@ -70,48 +63,52 @@ void Table::PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create
     }
     all_there = true;
   }
-  show(absl::Span<const uint64_t>(numbers, ids.size()), all_there);
+  show(absl::Span<const uint64_t>(numbers, ids.size()));
   // Another pull may create the absent rows, which would make the cached numbers wrong.
   if (kept != nullptr && !all_there) pulled_.DropLast();
 }
 
 void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows,
                  absl::Span<const uint32_t> positions, WireFormat format) {
-  PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers, bool all_there) {
-    Show(step, ids, numbers, all_there, static_cast<char*>(rows), positions, format);
+  PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers) {
+    Show(step, ids, numbers, static_cast<char*>(rows), positions, format);
   });
 }
 
 void Table::Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers,
-                 bool all_there, char* rows, absl::Span<const uint32_t> positions,
-                 WireFormat format) {
-  const RowStorage storage = layout_.storage();
+                 char* rows, absl::Span<const uint32_t> positions, WireFormat format) {
   const bool brings_up = values_.BringsUpWhenPulled(), decays = values_.ShowsDecayed(),
              shows = step != 0 && optimizer_->remembers_shown();
+  const bool copies = TravelsAsStored(format, layout_.storage()) && !brings_up && !decays && !shows,
+             whole = brings_up || decays || shows;
   const size_t offset = layout_.weights_offset(), row_bytes = WireBytes(format, spec_.dim());
-  const bool as_stored = TravelsAsStored(format, storage) && !decays && !shows;
-  if (as_stored && !brings_up && all_there)
-    return rows_.CopyPresent(numbers, offset, row_bytes, rows, positions);
-  const bool whole = brings_up || decays || shows;
   const uint32_t* const places = positions.empty() ? nullptr : positions.data();
-  rows_.ForEachNumber(
-      numbers, whole ? 0 : offset, whole ? layout_.stride() : layout_.weight_bytes(),
-      [=, this](size_t i, char* record) {
-        char* const target = rows + (places == nullptr ? i : places[i]) * row_bytes;
-        if (record == nullptr) return ShowFirst(ids[i], format, target);
-        if (brings_up) values_.BringUpStored(layout_.View(record));
-        if (as_stored) return CopyBytes(target, record + offset, row_bytes);
-        if (storage == STORED_F32 && !decays && !shows) {
-          return EncodeRow(format, reinterpret_cast<const float*>(record + offset), spec_.dim(),
-                           target);
-        }
-        DecodeWeights(storage, record + offset, spec_.dim(), shown_.data());
-        if (decays) values_.ShowDecayed(*layout_.View(record).header, shown_.data());
-        EncodeRow(format, shown_.data(), spec_.dim(), target);
-        if (!shows) return;
-        DecodeRow(format, target, spec_.dim(), shown_.data());  // the row as the caller sees it
-        optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
-      });
+  rows_.ForEachNumber(numbers, whole ? 0 : offset,
+                      whole ? layout_.stride() : layout_.weight_bytes(),
+                      [=, this](size_t i, char* record) {
+                        char* const target = rows + (places == nullptr ? i : places[i]) * row_bytes;
+                        if (record == nullptr) [[unlikely]]
+                          return ShowFirst(ids[i], format, target);
+                        if (copies) [[likely]]
+                          return CopyBytes(target, record + offset, row_bytes);
+                        ShowConverted(layout_.View(record), shows, format, target);
+                      });
+}
+
+void Table::ShowConverted(const RowView& row, bool shows, WireFormat format, char* target) {
+  if (values_.BringsUpWhenPulled()) values_.BringUpStored(row);
+  if (TravelsAsStored(format, layout_.storage()) && !values_.ShowsDecayed() && !shows)
+    return CopyBytes(target, row.weights, WireBytes(format, spec_.dim()));
+  const float* weights = values_.Weights(row, shown_.data());
+  if (values_.ShowsDecayed()) {
+    if (weights != shown_.data()) std::copy_n(weights, spec_.dim(), shown_.data());
+    values_.ShowDecayed(*row.header, shown_.data());
+    weights = shown_.data();
+  }
+  EncodeRow(format, weights, spec_.dim(), target);
+  if (!shows) return;
+  DecodeRow(format, target, spec_.dim(), shown_.data());  // the row as the caller sees it
+  optimizer_->Shown(shown_.data(), row.slots, spec_.dim());
 }
 
 void Table::ShowFirst(uint64_t id, WireFormat format, char* target) {
@@ -121,7 +118,7 @@ void Table::ShowFirst(uint64_t id, WireFormat format, char* target) {
 
 void Table::PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create,
                      absl::Span<const uint32_t> positions, SharedSums& sums) {
-  PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers, bool all_there) {
+  PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers) {
     const auto position = [positions](size_t i) { return positions.empty() ? i : positions[i]; };
     size_t first = 0;
     for (size_t block = 0; block < sums.num_blocks(); ++block) {
@@ -130,7 +127,7 @@ void Table::PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create,
         places_.push_back(static_cast<uint32_t>(position(i) - sums.begin(block)));
       const size_t count = places_.size();
       if (count > 0) {
-        Show(step, ids.subspan(first, count), numbers.subspan(first, count), all_there,
+        Show(step, ids.subspan(first, count), numbers.subspan(first, count),
              reinterpret_cast<char*>(sums.Rows(block)), places_, WIRE_F32);
       }
       sums.Arrive(block);
@@ -200,7 +197,7 @@ void Table::UpdateRows(uint64_t step, double learning_rate, float scale) {
   rows_.ForEachNumber(
       pending_.numbers(), 0, layout_.stride(),
       [=, this, lines = RecordPrefetch(bytes, 0, bytes)](size_t i, char* record) {
-        if (i + kGradientsAhead < num_rows) sums_.Fetch(i + kGradientsAhead, lines);
+        if (i + RecordPrefetch::kAhead < num_rows) sums_.Fetch(i + RecordPrefetch::kAhead, lines);
         // Creating a row may move queued rows.
         if (record == nullptr) [[unlikely]]
           updates_.Flush(step, learning_rate);
@@ -210,8 +207,7 @@ void Table::UpdateRows(uint64_t step, double learning_rate, float scale) {
         if (record == nullptr) [[unlikely]]
           record = FindOrCreate(pending_.ids()[i]);
         updates_.Add(record, sum, count, sums_.ClippedScale(sum, scale), step, learning_rate);
-      },
-      /*visits_fetch=*/true);
+      });
   updates_.Flush(step, learning_rate);
 }
 

@@ -138,14 +138,16 @@ class Table {
   // numbers of a call before the first row is read. Rows read in between would drive repeated index
   // lines out of the cache.
   absl::Span<const uint64_t> FindNumbers(absl::Span<const uint64_t> ids);
-  // Calls show(numbers, all_there) with the number of each id's row, or IdIndex::kNone. Creates
+  // Calls show(numbers) with the number of each id's row, or IdIndex::kNone. Creates
   // absent rows if `create`. Keeps the numbers for the step's pushes.
   template <class Visit>
   void PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create, const Visit& show);
-  // Writes found rows as Pull documents; all_there tells if every row was found. Row i goes to
-  // rows[i], or rows[positions[i]].
+  // Writes rows as Pull documents. Row i goes to rows[i], or rows[positions[i]].
   void Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers,
-            bool all_there, char* rows, absl::Span<const uint32_t> positions, WireFormat format);
+            char* rows, absl::Span<const uint32_t> positions, WireFormat format);
+  // Writes a row that is not sent as it is stored. `shows`: tells the optimizer what was shown.
+  [[gnu::noinline]] void ShowConverted(const RowView& row, bool shows, WireFormat format,
+                                       char* target);
   // Writes the first weights of an id without a row to `target`, encoded in `format`.
   [[gnu::noinline]] void ShowFirst(uint64_t id, WireFormat format, char* target);
   void BringUpAll();

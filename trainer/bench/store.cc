@@ -19,11 +19,11 @@
 #include "kernels/cpu/vector/vectorise.h"
 #include "kernels/memory/buffer.h"
 #include "ps/optimizer/sparse_optimizer.h"
-#include "ps/store/record_prefetch.h"
 #include "ps/store/table.h"
 #include "trainer/bench/commands.h"
 #include "trainer/bench/figures.h"
 #include "trainer/bench/ids.h"
+#include "trainer/bench/known_prefetch.h"
 #include "trainer/cli/failure.h"
 #include "trainer/report/json.h"
 
@@ -164,15 +164,14 @@ class StoreBench {
           return body(fetch, size_t{dim_});
       }
     };
-    using ps::RecordPrefetch;
-    const RecordPrefetch lines(table_.layout().stride(), offset, bytes);
+    const KnownPrefetch lines(table_.layout().stride(), offset, bytes);
     if (how.near)
       with_dim([=](const char* at) __attribute__((always_inline)) {
-        lines.Into<RecordPrefetch::kFirstCache>(at + offset);
+        lines.Into<KnownPrefetch::kFirstCache>(at + offset);
       });
     else
       with_dim([=](const char* at) __attribute__((always_inline)) {
-        lines.Into<RecordPrefetch::kSecondCache>(at + offset);
+        lines.Into<KnownPrefetch::kSecondCache>(at + offset);
       });
   }
 
