@@ -23,7 +23,7 @@ class OpenStep {
     uint64_t step;
     NormDone done;
   };
-  // What waited for a step that ends.
+  // The calls that waited for a step that ends.
   struct Ended {
     std::vector<Done> commits;
     uint64_t trace_id = 0;           // the last one given with a commit

@@ -1,4 +1,4 @@
-// What tests of the table host share: a host with two tables, and calls that answer later.
+// A host with two tables, and calls that answer later. Several tests of the table host need both.
 // Thread rule: one thread.
 #pragma once
 
