@@ -20,9 +20,6 @@ class ClientStream {
   virtual Future<Payload> Send(Payload message) = 0;
   // Memory for a part of a message. Send does not copy it if the transport can avoid the copy.
   virtual std::shared_ptr<Buffer> Allocate(size_t num_bytes) { return Buffer::Allocate(num_bytes); }
-  // True if Send currently keeps messages in memory that both ends map. Nothing in transit can then
-  // corrupt them.
-  virtual bool shares_memory() const { return false; }
   virtual bool broken() const = 0;
 };
 

@@ -32,7 +32,8 @@ class ThreadPool {
   int num_threads() const { return num_threads_; }
 
   // Runs task(0) .. task(num_tasks - 1), each once, in any order on any thread. Returns when all
-  // have run.
+  // have run. The threads help one caller at a time: a call that comes meanwhile runs its tasks on
+  // its own thread.
   void ParallelFor(int64_t num_tasks, absl::FunctionRef<void(int64_t)> task);
 
  private:

@@ -256,10 +256,10 @@ Future<Done> CachedClient::CommitMerged(const CommitArgs& args) {
   CommitArgs merged = args;
   merged.gradient_scale = 1;
   merged.skip = false;
-  const Future<Done> committed =
-      inner_.rows->PushAndCommit(/*slice=*/0, std::move(segments), merged);
-  committed.OnReady([due](const absl::StatusOr<Done>&) {});
-  return committed;
+  // The push reads `due` until it is acknowledged. Its error is the commit's error too.
+  inner_.rows->Push(args.step, /*slice=*/0, std::move(segments))
+      .OnReady([due](const absl::StatusOr<Done>&) {});
+  return inner_.rows->Commit(merged);
 }
 
 Future<HashResult> CachedClient::Hash() {

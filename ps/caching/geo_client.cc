@@ -11,6 +11,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "ps/caching/copied_table.h"
+#include "ps/store/spec_check.h"
 #include "ps/wire/saturating.h"
 
 namespace tandem::ps {
@@ -209,8 +210,7 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
         copies_->overflow.Update(table.TakeDeltas(args, options_.trainer, options_.num_trainers,
                                                   &delta.ids, &delta.gradients));
       }
-      if (!delta.ids.empty())
-        segments.push_back({number, delta.ids, delta.gradients.data(), deltas});
+      if (!delta.ids.empty()) segments.push_back({number, delta.ids, delta.gradients.data()});
       copies_->rows_pushed += delta.ids.size();
     }
     if (!copies_->overflow.ok()) return Future<Done>::Ready(copies_->overflow);
@@ -220,10 +220,10 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
     }
   }
   if (segments.empty()) return inner_.rows->Commit(servers);
-  const Future<Done> committed =
-      inner_.rows->PushAndCommit(/*slice=*/0, std::move(segments), servers);
-  committed.OnReady([deltas](const absl::StatusOr<Done>&) {});
-  return committed;
+  // The push reads `deltas` until it is acknowledged. Its error is the commit's error too.
+  inner_.rows->Push(args.step, /*slice=*/0, std::move(segments))
+      .OnReady([deltas](const absl::StatusOr<Done>&) {});
+  return inner_.rows->Commit(servers);
 }
 
 Future<HashResult> GeoClient::Hash() {

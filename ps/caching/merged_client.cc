@@ -330,7 +330,7 @@ void MergedClient::PushMerged(uint64_t step, const std::vector<PushName>& names,
     std::vector<PushSegment> segments;
     for (const MergedRows& rows : *merged) {
       if (!rows.ids(group).empty())
-        segments.push_back({rows.table(), rows.ids(group), rows.gradients(group), merged});
+        segments.push_back({rows.table(), rows.ids(group), rows.gradients(group)});
     }
     if (segments.empty()) continue;
     // The inner client's commit waits for this push, and fails with it.

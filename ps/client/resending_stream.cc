@@ -39,11 +39,6 @@ std::shared_ptr<Buffer> ResendingStream::Allocate(size_t num_bytes) {
   return open != nullptr ? open->Allocate(num_bytes) : Buffer::Allocate(num_bytes);
 }
 
-bool ResendingStream::shares_memory() {
-  const std::shared_ptr<rpc::ClientStream> open = stream();
-  return open != nullptr && open->shares_memory();
-}
-
 void ResendingStream::Close(absl::Status reason) {
   Messages ended;
   std::shared_ptr<rpc::ClientStream> last;
@@ -82,11 +77,6 @@ void ResendingStream::Pump() {
       message = queue_.front();
       queue_.pop_front();
       sent_.push_back(message);
-    }
-    // A reopened connection may be of another kind.
-    if (message->checked != nullptr && !stream->shares_memory()) {
-      message->payload = message->checked();
-      message->checked = nullptr;
     }
     stream->Send(message->payload)
         .OnReady([self = shared_from_this(), message,

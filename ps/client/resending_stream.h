@@ -28,9 +28,6 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
     rpc::Payload payload;
     std::function<bool()> wanted;  // false: the caller has given up; do not resend
     std::function<void(absl::StatusOr<rpc::Payload>)> done;
-    // Encodes the message again, with a checksum, for a stream without shared memory. Null:
-    // `payload` suits any stream.
-    std::function<rpc::Payload()> checked = nullptr;
   };
 
   static std::shared_ptr<ResendingStream> Create(Open open, std::shared_ptr<Timer> timer);
@@ -38,8 +35,6 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
   void Send(Message message);
   // Like ClientStream::Allocate of the open stream. Any later stream can send the memory.
   std::shared_ptr<Buffer> Allocate(size_t num_bytes);
-  // Like ClientStream::shares_memory of the open stream.
-  bool shares_memory();
   // Ends all messages, present and future, with `reason`.
   void Close(absl::Status reason);
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "absl/numeric/int128.h"
@@ -34,10 +33,6 @@ struct PushSegment {
   uint32_t table = 0;
   absl::Span<const uint64_t> ids;  // distinct, none 0
   const float* gradients = nullptr;
-  // Keeps the gradients alive. They may be sent in place, even after the push completes. Null: the
-  // client copies what it needs later.
-  // REQUIRES: nobody writes to the gradients until the last copy of `owner` is gone.
-  std::shared_ptr<const void> owner = nullptr;
 };
 
 class RowClient {
@@ -64,11 +59,6 @@ class RowClient {
   virtual rpc::Future<rpc::Done> Commit(const CommitArgs& args) = 0;
   // Fails all calls in flight and all later calls with `reason`.
   virtual void Abort(absl::Status reason) = 0;
-
-  // Push and Commit of a step that has one push. A client may send both as one message. Fails if
-  // either fails. The default calls Push, then Commit.
-  virtual rpc::Future<rpc::Done> PushAndCommit(uint32_t slice, std::vector<PushSegment> segments,
-                                               const CommitArgs& args);
 };
 
 }  // namespace tandem::ps

@@ -106,13 +106,8 @@ rpc::Future<rpc::Done> LocalClient::PushAt(const PushPlace& place,
   Pending<rpc::Done> pending;
   const auto future = pending.future();
   ConcurrentSpan span = tracer_.Begin(trainer_, SpanKind::PUSH, "push", place.step);
-  struct Kept {
-    std::shared_ptr<Buffer> copies;
-    std::vector<std::shared_ptr<const void>> owners;
-  };
-  const auto kept = std::make_shared<Kept>();
   std::vector<size_t> sizes;
-  size_t to_copy = 0;
+  size_t num_bytes = 0;
   for (const PushSegment& segment : segments) {
     const auto dim = host_.Dim(segment.table);
     if (!dim.ok()) {
@@ -121,22 +116,16 @@ rpc::Future<rpc::Done> LocalClient::PushAt(const PushPlace& place,
       return future;
     }
     sizes.push_back(segment.ids.size() * *dim * sizeof(float));
-    if (segment.owner == nullptr)
-      to_copy += sizes.back();
-    else
-      kept->owners.push_back(segment.owner);
+    num_bytes += sizes.back();
     span.AddBytes(static_cast<double>(CallBytes(segment.ids.size(), *dim)));
   }
-  kept->copies = Buffer::Allocate(to_copy);
-  char* next = static_cast<char*>(kept->copies->data());
+  const auto kept = Buffer::Allocate(num_bytes);
+  char* next = static_cast<char*>(kept->data());
   std::vector<PushPart> parts;
   for (size_t i = 0; i < segments.size(); ++i) {
-    const void* gradients = segments[i].gradients;
-    if (segments[i].owner == nullptr) {
-      if (sizes[i] != 0) std::memcpy(next, gradients, sizes[i]);
-      gradients = std::exchange(next, next + sizes[i]);
-    }
-    parts.push_back({segments[i].table, segments[i].ids.size(), segments[i].ids.data(), gradients});
+    if (sizes[i] != 0) std::memcpy(next, segments[i].gradients, sizes[i]);
+    parts.push_back({segments[i].table, segments[i].ids.size(), segments[i].ids.data(), next});
+    next += sizes[i];
   }
   host_.Accumulate(place, parts, kept, SetDone(pending, span), span.trace_id());
   pushes_.push_back(future);

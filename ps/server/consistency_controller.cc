@@ -249,14 +249,10 @@ bool ConsistencyController::has_commits() const {
                      [](const Trainer& t) { return t.commit.has_value(); });
 }
 
-absl::Status ConsistencyController::CheckCommit(const Caller& caller, uint64_t step) const {
-  return CheckStep("commit", caller.trainer, step, 1);
-}
-
 absl::StatusOr<ConsistencyController::RoundVerdict> ConsistencyController::AdmitCommit(
     const Caller& caller, const CommitArgs& args) {
   const uint32_t trainer = caller.trainer;
-  RETURN_IF_ERROR(CheckCommit(caller, args.step));
+  RETURN_IF_ERROR(CheckStep("commit", trainer, args.step, 1));
   RETURN_IF_ERROR(NoteCaller("commit", caller));
   begun_ = true;
   if (args.step <= clock(trainer)) return RoundVerdict::PAST;

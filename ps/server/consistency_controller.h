@@ -89,8 +89,6 @@ class ConsistencyController {
                                      const ShardSet& shards,
                                      const std::vector<PushName>& covered = {});
   absl::StatusOr<RoundVerdict> AdmitNorm(const Caller& caller, uint64_t step);
-  // InvalidArgument if the trainer's next commit cannot be of this step.
-  absl::Status CheckCommit(const Caller& caller, uint64_t step) const;
   // COMPLETE applies the step. FailedPrecondition, naming both, if two trainers disagree. Then the
   // commits of the step are forgotten, because none can succeed.
   absl::StatusOr<RoundVerdict> AdmitCommit(const Caller& caller, const CommitArgs& args);

@@ -21,7 +21,6 @@ struct HeldPush {
   uint32_t slice = 0;
   uint64_t order = 0;  // order within the slice
   TableWorkers::Shares shares;
-  size_t num_bytes = 0;               // bytes of ids and rows
   std::shared_ptr<const void> owner;  // keeps the gradients alive
 };
 using StepPushes = std::vector<std::shared_ptr<const HeldPush>>;

@@ -85,17 +85,6 @@ absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload,
   return received;
 }
 
-// Limits the rates of a commit inside a push like those of a separate commit.
-absl::Status CheckCommitFields(std::string_view small_fields) {
-  absl::Status status;
-  rpc::ForEachField(small_fields, [&status](const rpc::MessageField& field) {
-    if (field.number == PushRequest::kCommitFieldNumber)
-      status.Update(rpc::CheckFields(field.content, kMaxFields));
-    return true;
-  });
-  return status;
-}
-
 template <class Segments>
 size_t CountIds(const Segments& segments) {
   size_t count = 0;
@@ -327,7 +316,6 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
                              kMaxSmallBytes))
     return NotSplit();
   PushRequest request;
-  RETURN_IF_ERROR(CheckCommitFields(received->split.small_fields));
   RETURN_IF_ERROR(RequestCheck::ParseFields(received->split.small_fields, kMaxFields, &request));
   const std::string_view ids = received->split.bytes_fields[0];
   std::vector<std::string_view> payload_pieces{ids};
@@ -356,13 +344,7 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
                   caller.incarnation};
   for (const CoveredPush& push : request.covered())
     place.covered.push_back({push.trainer(), push.incarnation(), push.sequence()});
-  if (request.has_commit()) {
-    const CommitArgs args = ArgsOf(request.commit(), request.step());
-    host_.AccumulateAndCommit(place, parts, received, args, ReplyEmpty(reply),
-                              request.header().trace_id());
-  } else {
-    host_.Accumulate(place, parts, received, ReplyEmpty(reply), request.header().trace_id());
-  }
+  host_.Accumulate(place, parts, received, ReplyEmpty(reply), request.header().trace_id());
   return absl::OkStatus();
 }
 

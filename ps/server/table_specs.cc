@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "ps/store/table.h"
+#include "ps/store/spec_check.h"
 #include "ps/wire/message_limits.h"
 
 namespace tandem::ps {

@@ -71,18 +71,12 @@ absl::Status TableWorkers::AddSums(const TableSpec& spec, const void* ids, size_
                    Split(spec, ids, count, touched, /*distinct=*/false));
   const auto busy = std::count_if(owned.begin(), owned.end(),
                                   [](const OwnedIds& of_worker) { return !of_worker.ids.empty(); });
-  std::shared_ptr<SharedSums> shared;
-  if (size() > 1)
-    shared = std::make_shared<SharedSums>(count, spec.dim(), row_of, weights, sums,
-                                          static_cast<int>(busy));
+  const auto shared = std::make_shared<SharedSums>(count, spec.dim(), row_of, weights, sums,
+                                                   static_cast<int>(busy));
   for (size_t worker = 0; worker < owned.size(); ++worker) {
     if (owned[worker].ids.empty()) continue;
-    if (size() == 1) owned[worker].positions.assign(row_of, row_of + count);
-    (*shares)[worker].push_back({.table = spec.number(),
-                                 .owned = std::move(owned[worker]),
-                                 .sums = sums,
-                                 .weights = weights,
-                                 .shared_sums = shared});
+    (*shares)[worker].push_back(
+        {.table = spec.number(), .owned = std::move(owned[worker]), .sums = shared});
   }
   return absl::OkStatus();
 }
@@ -103,39 +97,29 @@ void TableWorkers::KeepShards(const ShardSet& kept, Shares* shares) {
   }
 }
 
-void TableWorkers::Post(TableWorker& worker, std::function<void()> task, Posted* posted) {
-  if (posted == nullptr || posted->worker_ != nullptr) return worker.Post(std::move(task));
-  posted->worker_ = &worker;
-  worker.PostQuietly(std::move(task));
-}
-
 void TableWorkers::PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then,
-                             const Span& span, Posted* posted) {
+                             const Span& span) {
   auto countdown = std::make_shared<Countdown>(static_cast<int>(workers_.size()), std::move(then));
   for (auto& worker : workers_) {
-    Post(
-        *worker,
-        [this, span, task, countdown, worker = worker.get()] {
-          {
-            const TraceSpan recorded = SpanOf(*worker, span);
-            task(*worker);
-          }
-          countdown->Arrive();
-        },
-        posted);
+    worker->Post([this, span, task, countdown, worker = worker.get()] {
+      {
+        const TraceSpan recorded = SpanOf(*worker, span);
+        task(*worker);
+      }
+      countdown->Arrive();
+    });
   }
 }
 
 void TableWorkers::PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task,
-                                std::function<void()> then, const Span& span, Posted* posted) {
+                                std::function<void()> then, const Span& span) {
   int busy = 0;
   for (const auto& of_worker : shares) busy += !of_worker.empty();
   // A call without rows still waits its turn at the first worker.
   auto countdown = std::make_shared<Countdown>(std::max(busy, 1), std::move(then));
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (shares[i].empty() && (busy > 0 || i > 0)) continue;
-    Post(
-        *workers_[i],
+    workers_[i]->Post(
         [this, span, task, countdown, worker = workers_[i].get(), mine = std::move(shares[i])] {
           {
             TraceSpan recorded = SpanOf(*worker, span);
@@ -147,8 +131,7 @@ void TableWorkers::PostToOwners(Shares shares, std::function<void(Table&, const 
             }
           }
           countdown->Arrive();
-        },
-        posted);
+        });
   }
 }
 

@@ -1,7 +1,7 @@
 // The worker threads of a host. Each worker owns some virtual shards (TableWorker::Owns). A call's
 // ids are cut into one share for each worker, so no row needs a lock.
-// Thread rule: any thread; to order two posts, hold a lock over both. Only destruction blocks: it
-// waits for the tasks in the mailboxes.
+// Thread rule: any thread; to order two posts, hold a lock over both. Only Stop and destruction
+// block: they wait for the tasks in the mailboxes.
 #pragma once
 
 #include <cstdint>
@@ -35,29 +35,15 @@ class TableWorkers {
     // For each id of the whole segment: the index of its gradient in `gradients`. Null: the
     // gradient at the id's place. Ids may repeat if not null.
     const uint32_t* row_of = nullptr;
-    // For a pull that sums rows (AddSums); ids may repeat. A sole worker computes
-    // sums[owned.positions[i]] += weights[i] * row(owned.ids[i]). `weights` are f32 at any
-    // alignment; null means all 1. Several workers add through shared_sums.
-    float* sums = nullptr;
-    const void* weights = nullptr;
-    std::shared_ptr<SharedSums> shared_sums = nullptr;
+    // For a pull that sums rows (AddSums); ids may repeat. Null: the rows go to `rows`.
+    std::shared_ptr<SharedSums> sums = nullptr;
   };
   using Shares = std::vector<std::vector<Share>>;  // by worker
 
-  // The task that a call posted without waking its worker. The owner of a Posted calls Run after
-  // releasing all locks.
-  class Posted {
-   public:
-    void Run() {
-      if (worker_ != nullptr) std::exchange(worker_, nullptr)->RunPosted();
-    }
-
-   private:
-    friend class TableWorkers;
-    TableWorker* worker_ = nullptr;
-  };
-
   explicit TableWorkers(int count);
+  // Runs the tasks in the mailboxes and ends the threads.
+  // REQUIRES: nothing is posted any more.
+  void Stop() { workers_.clear(); }
 
   size_t size() const { return workers_.size(); }
   // Checks one segment's ids (InvalidArgument) and adds each worker's share, with the other members
@@ -72,12 +58,11 @@ class TableWorkers {
   // Removes the ids of all other virtual shards from `shares`.
   static void KeepShards(const ShardSet& kept, Shares* shares);
   // Runs `task` on every worker (PostToAll) or on workers with a share (PostToOwners), then `then`
-  // on the last worker to finish. Each worker records `span` if `span` has a trace_id. With
-  // `posted`, one worker is not woken.
+  // on the last worker to finish. Each worker records `span` if `span` has a trace_id.
   void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then,
-                 const Span& span = {}, Posted* posted = nullptr);
+                 const Span& span = {});
   void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task,
-                    std::function<void()> then, const Span& span, Posted* posted = nullptr);
+                    std::function<void()> then, const Span& span);
 
   Tracer& tracer() { return tracer_; }
 
@@ -88,8 +73,6 @@ class TableWorkers {
     return TraceSpan(span.trace_id == 0 ? nullptr : &tracer_, span,
                      trace_rows_[static_cast<size_t>(worker.number())]);
   }
-  // Leaves the first worker that is posted to asleep, if `posted` is not null.
-  static void Post(TableWorker& worker, std::function<void()> task, Posted* posted);
 
   Tracer tracer_{rpc::kMaxServerSpans};
   std::vector<uint32_t> trace_rows_;  // by worker

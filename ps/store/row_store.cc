@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unistd.h>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -23,26 +22,7 @@ uint64_t InverseOfOdd(uint64_t odd) {
   return inverse;
 }
 
-bool IsOfAmd() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_is("amd") != 0;
-#else
-  return false;
-#endif
-}
-
-// The part of the first cache that visits leave free: of 48 KB (AMD Zen 5) and of 32 KB (Zen 3). On
-// Zen 3 a gather of Zipf ids with 10 KB ahead takes a tenth longer.
-size_t NearBytesAhead() {
-  const bool large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
-  return large ? 10 << 10 : 4 << 10;
-}
-
 }  // namespace
-
-bool RowStore::fetches_near = IsOfAmd();
-const size_t RowStore::near_bytes_ahead = NearBytesAhead();
 
 RowStore::RowStore(uint64_t salt, size_t stride)
     : stride_(stride),
@@ -87,78 +67,6 @@ size_t RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) co
     num_absent = absent + index_.Resolve<kSet>(ids, away, numbers);
   });
   return num_absent;
-}
-
-template <class Fetch, class Copy>
-void RowStore::CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
-                        absl::Span<const uint32_t> positions, const Fetch& fetch,
-                        const Copy& copy) const {
-  const size_t ahead = std::min(RecordsAhead(FetchesNear(), bytes), numbers.size()),
-               whole = numbers.size() - ahead;
-  const auto each = [ =, first = records_.data() + offset, stride = stride_ ](auto place_of)
-      __attribute__((always_inline)) {
-    for (size_t i = 0; i < ahead; ++i) fetch(first + numbers[i] * stride);
-    for (size_t i = 0; i < whole; ++i) {
-      fetch(first + numbers[i + ahead] * stride);
-      copy(rows + place_of(i) * bytes, first + numbers[i] * stride);
-    }
-    for (size_t i = whole; i < numbers.size(); ++i)
-      copy(rows + place_of(i) * bytes, first + numbers[i] * stride);
-  };
-  if (positions.empty())
-    kernels::Vectorised([=] { each([](size_t i) { return i; }); });
-  else
-    kernels::Vectorised([=] { each([=](size_t i) { return size_t{positions[i]}; }); });
-}
-
-template <int kCache, size_t kLines>
-void RowStore::CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows,
-                         absl::Span<const uint32_t> positions) const {
-  CopyEach(
-      numbers, offset, kLines * kCacheLine, rows, positions,
-      [](const char* from) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-        for (size_t line = 0; line < kLines; ++line)
-          __builtin_prefetch(from + line * kCacheLine, 0, kCache);
-      },
-      [](char* target, const char* source)
-          __attribute__((always_inline)) { std::memcpy(target, source, kLines * kCacheLine); });
-}
-
-template <int kCache>
-void RowStore::CopyInto(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
-                        absl::Span<const uint32_t> positions) const {
-  if (stride_ % kCacheLine == 0 && offset % kCacheLine == 0) {
-    switch (bytes) {
-      case 1 * kCacheLine:
-        return CopyLines<kCache, 1>(numbers, offset, rows, positions);
-      case 2 * kCacheLine:
-        return CopyLines<kCache, 2>(numbers, offset, rows, positions);
-      case 4 * kCacheLine:
-        return CopyLines<kCache, 4>(numbers, offset, rows, positions);
-      case 8 * kCacheLine:
-        return CopyLines<kCache, 8>(numbers, offset, rows, positions);
-    }
-  }
-  CopyEach(
-      numbers, offset, bytes, rows, positions,
-      [lines = RecordPrefetch(stride_, offset, bytes)](const char* from)
-          __attribute__((always_inline)) { lines.Into<kCache>(from); },
-      [=](char* target, const char* source)
-          __attribute__((always_inline)) { CopyBytes(target, source, bytes); });
-}
-
-// The processor waits for a line in flight together with lines of instructions behind the wait. The
-// fewer instructions lie between, the more lines it sees. So the usual sizes have loops of their
-// own. With these loops, rows of 64 floats, many of them in some cache, take an eighth less time
-// than with the general loop.
-void RowStore::CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes,
-                           char* rows, absl::Span<const uint32_t> positions) const {
-  if (numbers.empty()) return;
-  if (FetchesNear())
-    CopyInto<RecordPrefetch::kFirstCache>(numbers, offset, bytes, rows, positions);
-  else
-    CopyInto<RecordPrefetch::kSecondCache>(numbers, offset, bytes, rows, positions);
 }
 
 }  // namespace tandem::ps

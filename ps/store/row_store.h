@@ -71,45 +71,14 @@ class RowStore {
   // Calls visit(i, record) for each number, in order, and prefetches `bytes` from `offset` on of
   // the records that follow. The record of IdIndex::kNone is null; a visit of null may Insert. The
   // loop and a copy of `visit` are compiled for the widest vectors (vectorise.h), except calls out
-  // of line. `visits_fetch`: visits prefetch memory of their own.
+  // of line.
   template <class Visit>
   void ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes,
-                     const Visit& visit, bool visits_fetch = false);
-  // Copies `bytes` from `offset` on of each number's record to `rows`, in few instructions a
-  // record. The record of numbers[i] goes to place i, or to place positions[i] if there are
-  // positions.
-  // REQUIRES: no number is IdIndex::kNone.
-  void CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
-                   absl::Span<const uint32_t> positions = {}) const;
-  // True if memory is prefetched into the first cache, where this processor is faster that way.
-  // Each line in flight to the first cache holds one of the cache's few buffers, and visits wait
-  // for a free buffer. An Intel core of 2024 has 16 buffers. On that core, prefetching into the
-  // first cache made a gather of 10M rows a quarter slower. On AMD Zen 5, prefetching into the
-  // second cache makes the gather a quarter slower.
-  static bool FetchesNear() { return fetches_near; }
-  // Lets tests run the code for other processors. Call before other threads have a store.
-  static void SetFetchesNear(bool near) { fetches_near = near; }
+                     const Visit& visit);
 
  private:
-  static constexpr size_t kCacheLine = 64;
-  static bool fetches_near;
-  static const size_t near_bytes_ahead;
-
   // Finds at most Away::kMaxIds ids.
   size_t FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
-  // CopyPresent with copy(target, source). fetch(source) prefetches records ahead.
-  template <class Fetch, class Copy>
-  void CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
-                absl::Span<const uint32_t> positions, const Fetch& fetch, const Copy& copy) const;
-  template <int kCache, size_t kLines>
-  void CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows,
-                 absl::Span<const uint32_t> positions) const;
-  template <int kCache>
-  void CopyInto(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
-                absl::Span<const uint32_t> positions) const;
-  static size_t RecordsAhead(bool near, size_t bytes) {
-    return near ? std::clamp<size_t>(near_bytes_ahead / bytes, 8, 64) : 64;
-  }
   char* Record(uint64_t number) const {
     return number == IdIndex::kNone ? nullptr : records_.data() + number * stride_;
   }
@@ -122,29 +91,22 @@ class RowStore {
 
 template <class Visit>
 void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes,
-                             const Visit& visit, bool visits_fetch) {
-  const bool near = FetchesNear();
+                             const Visit& visit) {
   kernels::Vectorised([=, this, lines = RecordPrefetch(stride_, offset, bytes)](auto) {
-    const auto fetch = [&](uint64_t number) __attribute__((always_inline)) {
-      const char* const from =
-          records_.data() + (number == IdIndex::kNone ? 0 : number * stride_) + offset;
-      if (near)
-        lines.Into<RecordPrefetch::kFirstCache>(from);
-      else
-        lines.Into<RecordPrefetch::kSecondCache>(from);
-    };
     // Prefetches a run at a time: where each prefetch waits for a page walk, adjacent prefetches
-    // wait together. Runs into the first cache are shorter if visits prefetch too, because both
-    // share the cache's room.
-    const size_t ahead = RecordsAhead(near, bytes), run = near && visits_fetch ? 8 : 32;
+    // wait together.
+    constexpr size_t kRun = RecordPrefetch::kAhead;
     size_t fetched = size() == 0 ? numbers.size() : 0;  // an empty store has no memory to prefetch
     const auto fetch_to = [&](size_t end) __attribute__((always_inline)) {
-      for (end = std::min(end, numbers.size()); fetched < end; ++fetched) fetch(numbers[fetched]);
+      for (end = std::min(end, numbers.size()); fetched < end; ++fetched) {
+        const uint64_t number = numbers[fetched];
+        lines.Fetch(records_.data() + (number == IdIndex::kNone ? 0 : number * stride_) + offset);
+      }
     };
-    fetch_to(ahead);
+    fetch_to(kRun);
     for (size_t i = 0; i < numbers.size();) {
-      fetch_to(i + ahead + run);
-      for (const size_t end = std::min(i + run, numbers.size()); i < end; ++i)
+      fetch_to(i + 2 * kRun);
+      for (const size_t end = std::min(i + kRun, numbers.size()); i < end; ++i)
         visit(i, Record(numbers[i]));
     }
   });

@@ -20,10 +20,13 @@
 #include "proto/embedding.pb.h"
 #include "ps/optimizer/lazy_catch_up.h"
 #include "ps/optimizer/sparse_optimizer.h"
+#include "ps/store/gradient_sums.h"
 #include "ps/store/pending_gradients.h"
 #include "ps/store/row_number_cache.h"
 #include "ps/store/row_store.h"
+#include "ps/store/row_values.h"
 #include "ps/store/shared_sums.h"
+#include "ps/store/update_queue.h"
 #include "ps/wire/row_layout.h"
 #include "ps/wire/statistics.h"
 #include "ps/wire/step.h"
@@ -32,15 +35,9 @@
 
 namespace tandem::ps {
 
-// InvalidArgument, naming the field, if no table can be made of the spec.
-absl::Status CheckTableSpec(const TableSpec& spec);
-// InvalidArgument unless rows of `width` numbers can be assigned and read
-// (ps/client/table_admin.h).
-absl::Status CheckRowWidth(const TableSpec& spec, size_t width);
-
 class Table {
  public:
-  // REQUIRES: CheckTableSpec(spec).ok().
+  // REQUIRES: CheckTableSpec(spec).ok() (ps/store/spec_check.h).
   explicit Table(const TableSpec& spec);
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
@@ -66,16 +63,11 @@ class Table {
   // trains with the rows; 0 if no step does.
   void Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows,
             absl::Span<const uint32_t> positions = {}, WireFormat format = WIRE_F32);
-  // Computes sums[positions[i]] += weights[i] * row(ids[i]), in the order of the ids, with rows as
-  // Pull shows them in f32. `sums` is [*, dim]. `weights` are f32 at any alignment; null means all
-  // 1. Ids may repeat.
-  void PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create,
-                absl::Span<const uint32_t> positions, const void* weights, float* sums);
-  // Computes this table's share of sums over rows of several tables. Writes the weights of ids[i]
+  // Computes this table's share of sums over rows. Writes the weights of ids[i]
   // to row positions[i] of the memory that `sums` gathers, and arrives at every block. `positions`
-  // is ascending. Ids may repeat.
-  void PullShared(uint64_t step, absl::Span<const uint64_t> ids, bool create,
-                  absl::Span<const uint32_t> positions, SharedSums& sums);
+  // is ascending; without positions, ids[i] is row i. Ids may repeat.
+  void PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create,
+                absl::Span<const uint32_t> positions, SharedSums& sums);
   // Like Pull, for a caller that has rows. versions[i] - 1 is the version of the caller's row; 0
   // means no row. A row is written if it was committed more than `read_bound` times since. A row
   // that steps without a gradient change is also written. versions[i] becomes the written row's
@@ -92,11 +84,6 @@ class Table {
   void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids,
                   const WireRows& gradients, std::shared_ptr<const void> owner,
                   absl::Span<const uint32_t> positions = {});
-  // Applies gradients [ids.size(), dim], times `scale`, at once as step `step`, one after the
-  // other. Creates absent rows.
-  // REQUIRES: no other gradients are pending; only ids of rows that exist repeat.
-  void Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids,
-              const float* gradients);
   // Sum over rows of the squared norm of the row's pending gradient. A row's norm is f64 in a fixed
   // order. The sum is saturating unsigned fixed point with 64 fraction bits. So the sum depends
   // neither on the order of rows nor on their owners.
@@ -105,13 +92,9 @@ class Table {
   // Afterwards none are pending. Where trainers commit one by one, a step has several commits, in
   // any order. CATCH_UP then counts the steps from the row's last step to this one, if any, and
   // DENSE_EQUIVALENT has no meaning.
-  // A row whose finite gradients add up to an infinity counts as a row with a gradient that is not
-  // finite. SKIP leaves the row as it was. CLIP sets the infinite numbers to 0. REJECT leaves the
-  // row as it was and sets overflow().
   void Commit(uint64_t step, double learning_rate, float scale, bool skip);
-  // OutOfRange, naming the row with the smallest id, after a Commit under REJECT met such a sum.
-  // Other rows have the step, so the table is no longer usable.
-  const absl::Status& overflow() const { return overflow_; }
+  // GradientSums::overflow.
+  const absl::Status& overflow() const { return sums_.overflow(); }
   // Forgets the pending gradients, as if they had never come.
   void DropPending();
   // Makes `step` the last committed step. Every row is current as of `step`.
@@ -138,7 +121,7 @@ class Table {
   // after each row's last gradient.
   HashResult Hash();
   // Statistics of gradients that were committed or skipped.
-  const ValueGuardStatistics& guarded() const { return guarded_; }
+  const ValueGuardStatistics& guarded() const { return sums_.guarded(); }
   // Visits every row, as a checkpoint needs it.
   void ForEachRow(absl::FunctionRef<void(const RowView&)> visit) const;
   // Adds a saved row. `values` [layout().value_bytes()] are its weights and slots. Returns false,
@@ -155,90 +138,35 @@ class Table {
   // numbers of a call before the first row is read. Rows read in between would drive repeated index
   // lines out of the cache.
   absl::Span<const uint64_t> FindNumbers(absl::Span<const uint64_t> ids);
-  // Calls show(numbers, all_there) with the number of each id's row, or IdIndex::kNone. Creates
+  // Calls show(numbers) with the number of each id's row, or IdIndex::kNone. Creates
   // absent rows if `create`. Keeps the numbers for the step's pushes.
   template <class Visit>
   void PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create, const Visit& show);
-  // Writes found rows as Pull documents; all_there tells if every row was found. Row i goes to
-  // rows[i], or rows[positions[i]].
+  // Writes rows as Pull documents. Row i goes to rows[i], or rows[positions[i]].
   void Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers,
-            bool all_there, char* rows, absl::Span<const uint32_t> positions, WireFormat format);
-  // Computes a new row's weights as Pull shows them.
-  void FirstWeights(uint64_t id, float* weights);
+            char* rows, absl::Span<const uint32_t> positions, WireFormat format);
+  // Writes a row that is not sent as it is stored. `shows`: tells the optimizer what was shown.
+  [[gnu::noinline]] void ShowConverted(const RowView& row, bool shows, WireFormat format,
+                                       char* target);
   // Writes the first weights of an id without a row to `target`, encoded in `format`.
   [[gnu::noinline]] void ShowFirst(uint64_t id, WireFormat format, char* target);
-  RandomKey RoundingKey(uint64_t id) const;
-  // Runs the steps up to `step` that a row has missed. Returns false if there are none. `weights`
-  // are the row's weights in f32: the stored ones, or a copy in weights_.
-  [[gnu::noinline]] bool BringUp(const RowView& row, float* weights, uint64_t step);
-  // Does the same up to the last committed step, for any storage.
-  void BringUpStored(const RowView& row);
   void BringUpAll();
-  // Decays the weights of a CATCH_UP row with weight decay, as Pull shows them.
-  void ShowDecayed(const RowHeader& header, float* weights) const;
-  // The effect of steps without a gradient on a pulled row: its record is brought up, or its shown
-  // weights are decayed.
-  bool BringsUpWhenPulled() const;
-  bool ShowsDecayed() const;
-  // Queues the optimizer's step with `sum`, the sum of `count` gradients; runs it in Flush at the
-  // latest. Until then record and sum must stay in place.
-  // REQUIRES: UpdatesInPlace() if the row is queued already.
-  [[gnu::noinline]] void EnqueueSum(char* record, const float* sum, uint32_t count, float scale,
-                                    uint64_t step, double learning_rate);
-  // Queues a row whose missed steps have been run.
-  void Enqueue(char* record, const RowUpdate& update, uint32_t count, uint64_t step,
-               double learning_rate);
-  [[gnu::noinline]] void Flush(uint64_t step, double learning_rate);
-  // True if a row's update reads nothing but its record.
-  bool UpdatesInPlace() const { return layout_.storage() == STORED_F32 && !missed_.matter(); }
-  // Commits one row. This is the general path.
-  [[gnu::noinline]] void CommitRow(size_t pending_row, char* record, float scale, uint64_t step,
-                                   double learning_rate);
-  // Decodes a gradient as f32 into `values` [dim], and returns `values`.
-  const float* Decode(const PendingGradients::Gradient& gradient, float* values) const;
-  // Prefetches the gradients that SumPending will read.
-  void FetchGradients(size_t pending_row, const RecordPrefetch& lines) const;
-  // Writes the sum of the gradients of the pending row with this index to `sum` [dim].
-  void SumPending(size_t pending_row, float* sum);
-  // Like SumPending, but applies the table's policy to numbers that are not finite. Returns how
-  // many gradients were added; 0 means that the row has none. `guarded` counts, and may be null.
-  uint32_t SumFinite(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded);
-  [[gnu::noinline]] uint32_t SumMended(size_t pending_row, uint64_t step, float* sum,
-                                       ValueGuardStatistics* guarded);
-  // Applies the table's policy to a sum of finite gradients that is not finite. Returns how many of
-  // the `added` gradients count. `trainer` sent the gradient that made the sum infinite.
-  uint32_t MendSum(size_t pending_row, uint64_t step, uint32_t trainer, uint32_t added, float* sum,
-                   ValueGuardStatistics* guarded);
-  // Returns `scale`, or less if `sum` times `scale` were longer than max_row_norm.
-  float ClippedScale(const float* sum, float scale);
+  // Runs the optimizer for every row with pending gradients.
+  void UpdateRows(uint64_t step, double learning_rate, float scale);
 
   const TableSpec spec_;
   const std::unique_ptr<SparseOptimizer> optimizer_;
   LazyCatchUp missed_;
   const RowLayout layout_;
+  RowValues values_;
   RowStore rows_;
-
   PendingGradients pending_;
+  GradientSums sums_;
+  UpdateQueue updates_;
   RowNumberCache pulled_;          // numbers of rows pulled since the last commit
   std::vector<uint64_t> numbers_;  // numbers of a call's ids
   std::vector<uint32_t> places_;   // places of a block's rows
-  // Rows queued for the optimizer: the first num_updates_ entries.
-  struct Waiting {
-    char* record;
-    uint32_t count;  // number of gradients
-  };
-  const size_t rows_at_once_;
-  size_t num_updates_ = 0;
-  std::vector<RowUpdate> updates_;
-  std::vector<Waiting> waiting_;
-  std::vector<float> sums_;     // [rows_at_once, dim]
-  std::vector<float> addend_;   // [dim]: the gradient to add next
-  std::vector<float> weights_;  // [rows_at_once, dim]: f32 weights of queued rows
-  std::vector<float> shown_;    // [dim]: a row on its way to a caller
-  std::vector<char> first_;     // stored weights of a row that is only read
-  ValueGuardStatistics guarded_;
-  absl::Status overflow_;
-  uint64_t overflow_id_ = 0;  // id of the row that overflow_ names
+  std::vector<float> shown_;       // [dim]: a row on its way to a caller
   StepCounts left_out_;
 };
 

@@ -50,7 +50,6 @@ class SharedStreams::Stream : public SharedPoller::Member,
     const std::shared_ptr<SharedLink> link = this->link();
     return link != nullptr ? link->Allocate(num_bytes) : Buffer::Allocate(num_bytes);
   }
-  bool shares_memory() { return link() != nullptr; }
   // Ends the stream with `cause`. A stream that has ended keeps its first cause.
   void Break(const absl::Status& cause);
 
@@ -108,7 +107,6 @@ class SharedStreams::Handle : public ClientStream {
   std::shared_ptr<Buffer> Allocate(size_t num_bytes) override {
     return stream_->Allocate(num_bytes);
   }
-  bool shares_memory() const override { return stream_->shares_memory(); }
 
  private:
   const std::shared_ptr<Stream> stream_;

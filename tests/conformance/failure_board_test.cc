@@ -122,6 +122,27 @@ TEST_F(FailureBoardTest, TheFirstReasonReachesAllOthersAndKeepsItsCode) {
   EXPECT_TRUE(boards_[1]->Watch().ok());
 }
 
+// A store whose next Gets take longer than anybody waits.
+class SlowStore : public rpc::MemoryStore {
+ public:
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Time deadline) override {
+    if (slow_gets-- > 0) return absl::DeadlineExceededError(key);
+    return MemoryStore::Get(key, deadline);
+  }
+
+  std::atomic<int> slow_gets{0};
+};
+
+TEST(FailureBoardStoreTest, AReasonThatASlowStoreDoesNotBringAtOnceComesLater) {
+  SlowStore store;
+  FailureBoard gives_up(&store, "world", 0, 2), watches(&store, "world", 1, 2);
+  gives_up.GiveUp(absl::UnavailableError("the cable was cut"));
+  store.slow_gets = 2;
+  EXPECT_TRUE(watches.Watch().ok());
+  EXPECT_TRUE(watches.Watch().ok());
+  EXPECT_EQ(watches.Watch(), absl::UnavailableError("aborted by rank 0: the cable was cut"));
+}
+
 TEST_F(FailureBoardTest, GroupsOfOtherNamesHearNothing) {
   FailureBoard other(&store_, "world/split0.1", 0, 3);
   boards_[1]->GiveUp(absl::UnavailableError("the cable was cut"));

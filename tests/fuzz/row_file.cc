@@ -12,6 +12,7 @@
 #include "ps/store/table.h"
 #include "tests/fuzz/memory_use.h"
 #include "tests/fuzz/target.h"
+#include "tests/ps/push_and_commit.h"
 #include "tests/ps/spec.h"
 
 namespace tandem::fuzz {
@@ -87,8 +88,8 @@ std::vector<std::string> Seeds() {
   const ps::TableMap tables = Tables();
   for (const auto& [number, table] : tables) {
     const std::vector<uint64_t> ids = ps::MakeIds(number, 5);
-    table->Update(kStep, 0.5, 1, ids,
-                  ps::MakeValues(number, ids.size() * table->spec().dim()).data());
+    ps::PushAndCommit(*table, kStep, 0.5, ids,
+                      ps::MakeValues(number, ids.size() * table->spec().dim()).data());
   }
   std::string folder = (std::filesystem::temp_directory_path() / "tandem_fuzz_XXXXXX").string();
   TANDEM_CHECK(mkdtemp(folder.data()) != nullptr);

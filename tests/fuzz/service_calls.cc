@@ -278,10 +278,6 @@ void SendHostileCalls() {
     server.Send(method, Seal(method, std::string("\xf2\x01\x80\x80\x80\x02", 6) +
                                          std::string(4 << 20, 'x')));  // one unknown field
   }
-  // Rates inside a push's commit.
-  PushRequest push;
-  for (size_t i = 0; i < kMany; ++i) push.mutable_commit()->add_rates();
-  server.Send(PUSH, Seal(PUSH, push.SerializeAsString()));
   // Ids that no segment counts, and counts without ids.
   for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40, ~uint64_t{0}}) {
     for (const int format : {IDS_RAW, IDS_DELTA}) {

@@ -211,17 +211,16 @@ void PullPushClient::PullParts(uint64_t step, Lookup* lookup) {
 
 rpc::Future<rpc::Done> PullPushClient::Push(absl::Span<const uint64_t> ids,
                                             const Gradients& gradients) {
-  return client_->Push(
-      next_step_, /*slice=*/0,
-      {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}});
+  const auto pushed = client_->Push(next_step_, /*slice=*/0,
+                                    {{.table = kTable, .ids = ids, .gradients = gradients.get()}});
+  pushed.OnReady([gradients](const absl::StatusOr<rpc::Done>&) {});
+  return pushed;
 }
 
 rpc::Future<rpc::Done> PullPushClient::PushAndCommit(absl::Span<const uint64_t> ids,
                                                      const Gradients& gradients) {
-  return client_->PushAndCommit(
-      /*slice=*/0,
-      {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}},
-      NextCommit());
+  Push(ids, gradients);
+  return client_->Commit(NextCommit());
 }
 
 ps::CommitArgs PullPushClient::NextCommit() {

@@ -7,8 +7,10 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,11 +21,11 @@
 #include "kernels/cpu/vector/vectorise.h"
 #include "kernels/memory/buffer.h"
 #include "ps/optimizer/sparse_optimizer.h"
-#include "ps/store/record_prefetch.h"
 #include "ps/store/table.h"
 #include "trainer/bench/commands.h"
 #include "trainer/bench/figures.h"
 #include "trainer/bench/ids.h"
+#include "trainer/bench/known_prefetch.h"
 #include "trainer/cli/help_text.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/report/json.h"
@@ -80,8 +82,10 @@ class StoreBench {
         num_calls_((kIdsOfPass + batch_ - 1) / batch_),
         optimizer_(ps::MakeSparseOptimizer(table.spec())),
         memory_(Buffer::Allocate(batch_ * dim_ * sizeof(float))),
-        values_(static_cast<float*>(memory_->data()), batch_ * dim_) {
+        values_(static_cast<float*>(memory_->data()), batch_ * dim_),
+        positions_(batch_) {
     std::fill(values_.begin(), values_.end(), 0.01f);
+    std::iota(positions_.begin(), positions_.end(), 0u);
     IdSource source(options.rows, distribution, 0);
     for (size_t i = 0; i < batch_ * num_calls_; ++i) ids_.push_back(IdOf(source.Next(0)));
     for (const uint64_t id : ids_)
@@ -106,24 +110,32 @@ class StoreBench {
   }
 
   StoreFigures Update() {
-    uint64_t passes = 0;  // over all calls
+    uint64_t passes = 0, known_passes = 0;  // over all calls
     StoreFigures figures = Measure(
         [&](size_t call) {
-          table_.Update(1, kRate, 1, IdsOf(call), values_.data());
+          // As a server does: a pushed gradient is only kept, until its step is committed.
+          table_.Accumulate(0, call, IdsOf(call), values_.data(), nullptr, positions_);
+          table_.Commit(1, kRate, 1, /*skip=*/false);
           passes += call == 0;
         },
         [&](size_t call, const Known& how) {
           UpdateKnown(call, how);
-          passes += call == 0;
+          known_passes += call == 0;
         });
     figures.bytes_per_second =
         figures.rows_per_second * 2 * static_cast<double>(table_.layout().value_bytes());
-    // Every pass updates a row once per occurrence of its id.
-    std::unordered_map<uint64_t, uint64_t> times;
+    // A commit updates a row once. A pass over known rows updates a row once per occurrence of its
+    // id.
+    std::unordered_map<uint64_t, uint64_t> times, calls;
     for (const uint64_t id : ids_) ++times[id];
+    for (size_t call = 0; call < num_calls_; ++call) {
+      const absl::Span<const uint64_t> ids = IdsOf(call);
+      for (const uint64_t id : std::unordered_set<uint64_t>(ids.begin(), ids.end())) ++calls[id];
+    }
     for (size_t i = 0; i < ids_.size(); i += 1009) {
-      figures.correct &= table_.Find(ids_[i]).header->version - versions_[i] ==
-                         static_cast<uint32_t>(passes * times[ids_[i]]);
+      figures.correct &=
+          table_.Find(ids_[i]).header->version - versions_[i] ==
+          static_cast<uint32_t>(passes * calls[ids_[i]] + known_passes * times[ids_[i]]);
     }
     return figures;
   }
@@ -158,15 +170,14 @@ class StoreBench {
           return body(fetch, size_t{dim_});
       }
     };
-    using ps::RecordPrefetch;
-    const RecordPrefetch lines(table_.layout().stride(), offset, bytes);
+    const KnownPrefetch lines(table_.layout().stride(), offset, bytes);
     if (how.near)
       with_dim([=](const char* at) __attribute__((always_inline)) {
-        lines.Into<RecordPrefetch::kFirstCache>(at + offset);
+        lines.Into<KnownPrefetch::kFirstCache>(at + offset);
       });
     else
       with_dim([=](const char* at) __attribute__((always_inline)) {
-        lines.Into<RecordPrefetch::kSecondCache>(at + offset);
+        lines.Into<KnownPrefetch::kSecondCache>(at + offset);
       });
   }
 
@@ -254,6 +265,7 @@ class StoreBench {
   const std::shared_ptr<Buffer> memory_;
   // [batch, dim]: pulled rows, or gradients; aligned to a cache line, like in messages.
   const absl::Span<float> values_;
+  std::vector<uint32_t> positions_;  // 0, 1, ...: ids of a call may repeat
 };
 
 void Fill(ps::Table& table, uint64_t rows) {

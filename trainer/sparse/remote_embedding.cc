@@ -89,7 +89,7 @@ Variable RemoteEmbedding::Enter(Context& context, PulledRows& rows, StepPushes& 
   leaf.leaf().set_hook([this, node = &leaf.leaf(), ids = rows.ids(), &autograd, last_pass,
                         pass = 0](Context& c) mutable {
     if (pass++ == last_pass && node->has_gradient())
-      autograd.Push(table_, ids, node->gradient().ToHost(c.stream()), /*stays=*/true);
+      autograd.Push(table_, ids, node->gradient().ToHost(c.stream()));
   });
   return leaf;
 }

@@ -16,9 +16,8 @@ void StepPushes::Begin(uint64_t step) {
 }
 
 void StepPushes::Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids,
-                      Tensor gradients, bool stays) {
-  ps::PushSegment segment{table, *ids, gradients.data<float>()};
-  if (stays) segment.owner = std::make_shared<const Tensor>(gradients);
+                      Tensor gradients) {
+  const ps::PushSegment segment{table, *ids, gradients.data<float>()};
   pushes_.push_back({std::move(ids), std::move(gradients), rows_->Push(step_, slice_, {segment})});
 }
 

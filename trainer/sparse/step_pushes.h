@@ -26,11 +26,8 @@ class StepPushes {
 
   uint64_t step() const { return step_; }
   // Sends gradients [ids.size(), dim]. Keeps `ids` and `gradients` alive until the push is
-  // acknowledged. With `stays`, the client may send the gradients in place, even later.
-  // REQUIRES: with `stays`, nobody writes to the gradients' memory while any copy of the tensor
-  // exists.
-  void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients,
-            bool stays);
+  // acknowledged.
+  void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients);
   // Sends gradients [bags, dim] of bags. `owner` keeps the bags' arrays alive.
   void PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients);
   // Waits until every push is acknowledged, then releases the arrays. The first failure fails the

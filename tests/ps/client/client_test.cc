@@ -85,16 +85,18 @@ TEST_P(ClientTest, CommitAfterARefusedPushFailsAndAppliesNothing) {
   EXPECT_TRUE(absl::IsOutOfRange(clients_[0].rows->Commit(Args(1)).Wait(Deadline()).status()));
 }
 
-TEST_P(ClientTest, PushAndCommitInOneFailAndApplyNothingWhereThePushIsRefused) {
+TEST_P(ClientTest, AStepWhosePushWasRefusedCanBePushedAgain) {
   std::vector<float> before(120), gradients(120, 1), broken(120, std::nanf(""));
   ASSERT_TRUE(Pull(clients_[0], 1, ids_, before.data()).Wait(Deadline()).ok());
   const auto one = absl::MakeConstSpan(ids_).first(
       1);  // one message: of several, the last may be refused when those of the next call come
-  const auto refused = clients_[0].rows->PushAndCommit(0, {{1, one, broken.data()}}, Args(1));
-  EXPECT_TRUE(absl::IsOutOfRange(refused.Wait(Deadline()).status()));
+  clients_[0].rows->Push(1, 0, {{1, one, broken.data()}});
+  EXPECT_TRUE(absl::IsOutOfRange(clients_[0].rows->Commit(Args(1)).Wait(Deadline()).status()));
   std::vector<rpc::Future<rpc::Done>> both;
-  for (const auto& client : clients_)
-    both.push_back(client.rows->PushAndCommit(0, {{1, ids_, gradients.data()}}, Args(1)));
+  for (const auto& client : clients_) {
+    client.rows->Push(1, 0, {{1, ids_, gradients.data()}});
+    both.push_back(client.rows->Commit(Args(1)));
+  }
   for (const auto& committed : both)
     ASSERT_TRUE(committed.Wait(Deadline()).ok()) << committed.Wait(Deadline()).status();
   ASSERT_TRUE(Pull(clients_[0], 2, ids_, rows_.data()).Wait(Deadline()).ok());
@@ -283,7 +285,8 @@ TEST(RemoteClientTest, CallsOfMoreSegmentsThanAMessageHoldsAreCut) {
     pushes.push_back({1, id, &gradients[4 * i]});
   }
   ASSERT_TRUE(client->Pull(1, true, pulls).Wait(Deadline()).ok());
-  const auto committed = client->PushAndCommit(0, pushes, Args(1)).Wait(Deadline());
+  client->Push(1, 0, pushes);
+  const auto committed = client->Commit(Args(1)).Wait(Deadline());
   ASSERT_TRUE(committed.ok()) << committed.status();
   ASSERT_TRUE(client->Pull(2, true, pulls_after).Wait(Deadline()).ok());
   for (size_t i = 0; i < before.size(); ++i) ASSERT_EQ(after[i], before[i] - 1) << i;
@@ -333,12 +336,8 @@ TEST(RemoteClientTest, CommitsUnderWayArriveInTheirOrder) {
     for (uint64_t step = 1; step <= kSteps; ++step) {
       const auto few = absl::MakeConstSpan(ids).first(
           step % 3 == 0 ? 1 : 100);  // acknowledged earlier than the others
-      if (step % 4 < 2) {  // where there is one server, the few and their commit are one message
-        commits.push_back(client->PushAndCommit(0, {{1, few, gradients.data()}}, Args(step)));
-      } else {
-        client->Push(step, 0, {{1, few, gradients.data()}});
-        commits.push_back(client->Commit(Args(step)));
-      }
+      client->Push(step, 0, {{1, few, gradients.data()}});
+      commits.push_back(client->Commit(Args(step)));
       if (commits.size() < kUnderWay) continue;
       const auto committed = commits.front().Wait(Deadline());
       ASSERT_TRUE(committed.ok()) << committed.status();

@@ -37,8 +37,7 @@ struct Script {
 
 class ScriptedStream : public rpc::ClientStream {
  public:
-  ScriptedStream(Script& script, int number, bool shares_memory)
-      : script_(script), number_(number), shares_memory_(shares_memory) {}
+  ScriptedStream(Script& script, int number) : script_(script), number_(number) {}
   rpc::Future<rpc::Payload> Send(rpc::Payload message) override {
     auto promise = std::make_shared<rpc::Promise<rpc::Payload>>();
     absl::MutexLock lock(&script_.mutex);
@@ -46,12 +45,10 @@ class ScriptedStream : public rpc::ClientStream {
     return promise->future();
   }
   bool broken() const override { return false; }
-  bool shares_memory() const override { return shares_memory_; }
 
  private:
   Script& script_;
   const int number_;
-  const bool shares_memory_;
 };
 
 class ResendingStreamTest : public testing::Test {
@@ -60,9 +57,7 @@ class ResendingStreamTest : public testing::Test {
     stream_ = ResendingStream::Create(
         [this] {
           absl::MutexLock lock(&script_.mutex);
-          const int number = script_.num_streams++;
-          return std::make_unique<ScriptedStream>(script_, number,
-                                                  /*shares_memory=*/number < num_sharing_);
+          return std::make_unique<ScriptedStream>(script_, script_.num_streams++);
         },
         timer_);
   }
@@ -76,10 +71,6 @@ class ResendingStreamTest : public testing::Test {
                    [this, text](absl::StatusOr<rpc::Payload> answer) {
                      absl::MutexLock lock(&mutex_);
                      ends_.push_back(text + ":" + absl::StatusCodeToString(answer.status().code()));
-                   },
-                   [this, text] {
-                     ++num_checked_;
-                     return rpc::Payload(text + " checked");
                    }});
   }
   std::vector<std::string> Ends(size_t count) {
@@ -93,8 +84,6 @@ class ResendingStreamTest : public testing::Test {
   }
 
   Script script_;
-  int num_sharing_ = 9;  // streams that share memory, of the first
-  std::atomic<int> num_checked_ = 0;
   std::shared_ptr<Timer> timer_ = std::make_shared<Timer>();
   std::shared_ptr<ResendingStream> stream_;
   absl::Mutex mutex_;
@@ -141,23 +130,6 @@ TEST_F(ResendingStreamTest, MessagesThatNobodyWantsAreNotSentAgain) {
   EXPECT_EQ(Ends(1), (Texts{"a:CANCELLED"}));
   script_.AwaitSent(3);
   EXPECT_EQ(script_.At(2).text, "b");
-}
-
-// A message over shared memory has no checksum. It gets one when it is sent again over a network.
-TEST_F(ResendingStreamTest, WhatLeavesSharedMemoryIsChecked) {
-  num_sharing_ = 1;
-  for (const char* text : {"a", "b"}) Send(text);
-  script_.AwaitSent(2);
-  EXPECT_EQ(script_.At(1).text, "b");
-  EXPECT_EQ(num_checked_, 0);
-  Break({0, 1}, absl::UnavailableError("gone"));
-  script_.AwaitSent(4);
-  Break({2, 3}, absl::UnavailableError("gone"));  // and once is enough
-  Send("c");
-  script_.AwaitSent(7);
-  const char* again[] = {"a checked", "b checked", "a checked", "b checked", "c checked"};
-  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(script_.At(2 + i).text, again[i]);
-  EXPECT_EQ(num_checked_, 3);
 }
 
 TEST_F(ResendingStreamTest, ARefusalEndsWhatWasSentAndTheNextMessageGetsANewStream) {

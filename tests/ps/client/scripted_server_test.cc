@@ -55,12 +55,9 @@ class ScriptedServer {
   void Serve(const std::string& method, rpc::MethodKind kind) {
     server_.Handle("tandem.EmbeddingService", method, kind,
                    [this, method](rpc::Payload payload, rpc::Reply reply) {
-                     const std::string name = method == "Push" && CarriesCommit(payload)
-                                                  ? "Push with its commit"
-                                                  : method;
                      {
                        absl::MutexLock lock(&mutex_);
-                       if (method != "CreateTables") messages_.push_back(name);
+                       if (method != "CreateTables") messages_.push_back(method);
                      }
                      const auto script = scripts_.find(method);
                      if (script == scripts_.end())
@@ -69,12 +66,6 @@ class ScriptedServer {
                        script->second(std::move(payload), std::move(reply));
                    });
   }
-  static bool CarriesCommit(rpc::Payload& payload) {
-    const std::string_view bytes = payload.Flatten();
-    PushRequest request;
-    EXPECT_TRUE(request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
-    return request.has_commit();
-  }
 
   const std::map<std::string, Script> scripts_;
   absl::Mutex mutex_;
@@ -82,8 +73,8 @@ class ScriptedServer {
   rpc::Server server_;  // last, so that no handler outlives what it uses
 };
 
-// A message on the stream of pushes may overtake one on the stream of pooled pushes.
-TEST(ScriptedServerTest, ACommitDoesNotTravelWithAPushWhileAnotherPushIsUnanswered) {
+// Pushes, pooled pushes and commits have streams of their own, and may overtake each other there.
+TEST(ScriptedServerTest, ACommitIsNotSentWhileAPushIsUnanswered) {
   absl::Mutex mutex;
   rpc::Reply held;
   ScriptedServer server({{"PushPooled", [&](rpc::Payload, rpc::Reply reply) {
@@ -95,8 +86,9 @@ TEST(ScriptedServerTest, ACommitDoesNotTravelWithAPushWhileAnotherPushIsUnanswer
   const std::vector<float> gradient(kDim, 1);
   const auto pooled =
       client->PushPooled(1, 0, {1, Pooling::SUM, ids, offsets}, kDim, gradient.data());
-  const auto committed =
-      client->PushAndCommit(0, {{1, ids, gradient.data()}}, {1, {{1, 1.0f}}, 1, false});
+  const auto pushed = client->Push(1, 0, {{1, ids, gradient.data()}});
+  const auto committed = client->Commit({1, {{1, 1.0f}}, 1, false});
+  EXPECT_TRUE(pushed.Wait(Deadline()).ok());
   for (const std::string& message : server.Await(2))
     EXPECT_TRUE(message == "PushPooled" || message == "Push") << message;
   EXPECT_FALSE(committed.ready());
@@ -109,17 +101,6 @@ TEST(ScriptedServerTest, ACommitDoesNotTravelWithAPushWhileAnotherPushIsUnanswer
   EXPECT_TRUE(committed.Wait(Deadline()).ok());
   EXPECT_TRUE(pooled.Wait(Deadline()).ok());
   EXPECT_EQ(server.Await(3).back(), "Commit");
-}
-
-TEST(ScriptedServerTest, ACommitTravelsWithItsPushWhereNothingElseIsUnanswered) {
-  ScriptedServer server;
-  const auto client = server.MakeClient();
-  const std::vector<uint64_t> ids = {7};
-  const std::vector<float> gradient(kDim, 1);
-  EXPECT_TRUE(client->PushAndCommit(0, {{1, ids, gradient.data()}}, {1, {{1, 1.0f}}, 1, false})
-                  .Wait(Deadline())
-                  .ok());
-  EXPECT_EQ(server.Await(1), std::vector<std::string>{"Push with its commit"});
 }
 
 // Version 0 in an answer says that the caller's row is current. The server must send a row that the

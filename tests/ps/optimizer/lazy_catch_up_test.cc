@@ -20,6 +20,7 @@
 #include "ps/server/table_files.h"
 #include "ps/store/initializer.h"
 #include "ps/store/table.h"
+#include "tests/ps/push_and_commit.h"
 #include "tests/ps/spec.h"
 #include "tests/support/temp_folder.h"
 
@@ -310,9 +311,9 @@ TEST(ModesTest, ARareRowForgetsItsOldMomentsInAllModesButLazy) {
     Table table(spec);
     const std::vector<uint64_t> rare = {5};
     const float up = 1, nothing = 0;
-    table.Update(1, 0.01f, 1, rare, &up);
+    PushAndCommit(table, 1, 0.01f, rare, &up);
     for (uint64_t step = 2; step <= 100; ++step) table.Commit(step, 0.01f, 1, false);
-    table.Update(101, 0.01f, 1, rare, &nothing);
+    PushAndCommit(table, 101, 0.01f, rare, &nothing);
     return table.Find(5).slots[0];
   };
   EXPECT_FLOAT_EQ(moment(TableSpec::LAZY), 0.09f);
@@ -332,7 +333,7 @@ TEST(CatchUpTest, MeansFadeAndWeightsDecayInClosedForm) {
     optimizer->Init(slots.data(), 9);
     const std::vector<uint64_t> ids = {5};
     const auto first = MakeValues(1, 9), second = MakeValues(2, 9);
-    caught_up.Update(1, RateOf(1), 1, ids, first.data());
+    PushAndCommit(caught_up, 1, RateOf(1), ids, first.data());
     optimizer->Apply(weights.data(), slots.data(), first.data(), 9, 1, RateOf(1), 1);
     double decay = 1;
     for (uint64_t step = 2; step <= 150; ++step) {
@@ -347,7 +348,7 @@ TEST(CatchUpTest, MeansFadeAndWeightsDecayInClosedForm) {
       slots[i] =
           static_cast<float>(slots[i] * std::pow(double{optimizer->slot_fading(i / 9)}, 149));
     }
-    caught_up.Update(151, RateOf(151), 1, ids, second.data());
+    PushAndCommit(caught_up, 151, RateOf(151), ids, second.data());
     optimizer->Apply(weights.data(), slots.data(), second.data(), 9, 151, RateOf(151), 1);
     const RowView row = caught_up.Find(5);
     for (size_t i = 0; i < 9; ++i)
@@ -398,14 +399,14 @@ TEST(CatchUpTest, OnlyWholeStepsAreMissed) {
   const float one = 1, nothing = 0;
   const std::vector<uint64_t> mine = {5}, other = {6};
   const auto moment = [&] { return table.Find(5).slots[0]; };
-  table.Update(1, 0.1f, 1, mine, &one);
-  table.Update(3, 0.1f, 1, other, &one);
-  table.Update(3, 0.1f, 1, mine, &nothing);  // step 2 was missed, step 3 was not
+  PushAndCommit(table, 1, 0.1f, mine, &one);
+  PushAndCommit(table, 3, 0.1f, other, &one);
+  PushAndCommit(table, 3, 0.1f, mine, &nothing);  // step 2 was missed, step 3 was not
   EXPECT_FLOAT_EQ(moment(), 0.9f * 0.9f);
-  table.Update(2, 0.1f, 1, mine, &nothing);  // a slow trainer's
+  PushAndCommit(table, 2, 0.1f, mine, &nothing);  // a slow trainer's
   EXPECT_FLOAT_EQ(moment(), 0.9f * 0.9f * 0.9f);
   EXPECT_EQ(table.Find(5).header->last_step, 3u);
-  table.Update(4, 0.1f, 1, mine, &nothing);
+  PushAndCommit(table, 4, 0.1f, mine, &nothing);
   EXPECT_FLOAT_EQ(moment(), 0.9f * 0.9f * 0.9f * 0.9f);
 }
 

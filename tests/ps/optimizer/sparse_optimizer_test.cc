@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/vector/vectorise.h"
 #include "ps/store/table.h"
+#include "tests/ps/push_and_commit.h"
 #include "tests/ps/spec.h"
 
 namespace tandem::ps {
@@ -310,7 +311,7 @@ TEST_P(SparseOptimizerTest, LearnsInEveryStorage) {
       distance(step);
       std::vector<float> gradient(kDim);
       for (uint32_t i = 0; i < kDim; ++i) gradient[i] = row[i] - target[i];
-      table.Update(step, static_cast<float>(GetParam().rate), 1, ids, gradient.data());
+      PushAndCommit(table, step, static_cast<float>(GetParam().rate), ids, gradient.data());
     }
     EXPECT_LT(distance(0), 0.25 * before) << storage;
   }
@@ -435,15 +436,15 @@ TEST(DelayCompensatedSgdTest, AddsWhatTheWayFromTheShownWeightsChanges) {
   const std::vector<uint64_t> ids = {3};
   float shown, first_gradient = 2, second_gradient = -1, now;
   table.Pull(1, ids, true, &shown);
-  table.Update(1, 0.1f, 1, ids, &first_gradient);
+  PushAndCommit(table, 1, 0.1f, ids, &first_gradient);
   table.Pull(0, ids, true, &now);  // whoever only looks does not train with it
   EXPECT_EQ(now, shown - 0.1f * 2);
-  table.Update(1, 0.1f, 1, ids, &second_gradient);
+  PushAndCommit(table, 1, 0.1f, ids, &second_gradient);
   const float moved = now;
   table.Pull(0, ids, true, &now);
   EXPECT_FLOAT_EQ(now, moved - 0.1f * (-1 + 0.5f * 1 * (moved - shown)));
   table.Pull(2, ids, true, &shown);
-  table.Update(2, 0.1f, 1, ids, &second_gradient);
+  PushAndCommit(table, 2, 0.1f, ids, &second_gradient);
   table.Pull(0, ids, true, &now);
   EXPECT_FLOAT_EQ(now, shown + 0.1f) << "nothing lies between: plain SGD";
 }
@@ -453,8 +454,8 @@ TEST(DelayCompensatedSgdTest, ANewRowWasShownAsItIs) {
   const std::vector<uint64_t> ids = {3};
   const auto gradient = MakeValues(1, 3);
   std::vector<float> a(3), b(3);
-  pushed.Update(1, 0.1f, 1, ids, gradient.data());
-  plain.Update(1, 0.1f, 1, ids, gradient.data());
+  PushAndCommit(pushed, 1, 0.1f, ids, gradient.data());
+  PushAndCommit(plain, 1, 0.1f, ids, gradient.data());
   pushed.Pull(0, ids, false, a.data());
   plain.Pull(0, ids, false, b.data());
   EXPECT_EQ(a, b);

@@ -27,9 +27,6 @@ using support::FaultProxy;
 constexpr uint32_t kTrainers = 2;
 constexpr size_t kServers = 2, kDim = 3, kIds = 40;
 constexpr uint64_t kSteps = 12, kSkipped = 5;
-// Returns true if a step is one push and commits with it. Other steps have several pushes and a
-// later commit, and some ask for a norm.
-bool IsOnePush(uint64_t step) { return step % 6 == 1 || step % 6 == 5; }
 
 absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }
 
@@ -121,18 +118,6 @@ void Train(const Clients& client, uint32_t trainer, bool bsp, Outcome* outcome) 
     std::vector<rpc::Future<rpc::Done>> pushes;
     for (uint32_t slice : {2 * trainer, 2 * trainer + 1})
       gradients.push_back(Gradients(trainer, step, slice));
-    if (IsOnePush(step)) {
-      std::transform(gradients[0].begin(), gradients[0].end(), gradients[1].begin(),
-                     gradients[0].begin(), std::plus<>());
-      const float* values = gradients[0].data();
-      const auto committed =
-          client.rows
-              ->PushAndCommit(2 * trainer, {{1, ids[0], values}, {2, ids[1], values}}, commit)
-              .Wait(Deadline());
-      ASSERT_TRUE(committed.ok()) << committed.status();
-      tally.Add(step);
-      continue;
-    }
     for (uint32_t part : {0, 1}) {
       const float* values = gradients[part].data();
       pushes.push_back(
@@ -187,11 +172,6 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
   }
   static void TearDownTestSuite() { delete undisturbed_; }
 
-  // Replaces the servers by one, with messages that hold a whole push.
-  void UseOneServer() {
-    cluster_ = std::make_unique<PsCluster>(1, 2);
-    message_bytes_ = 4000;
-  }
   // Puts a proxy before each server and, if `max_cuts` is positive, a bad cable before each proxy.
   void Connect(const FaultPlan& plan, int max_cuts = 0) {
     for (size_t i = 0; i < cluster_->size(); ++i) {
@@ -206,7 +186,7 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
   // Integers have the same sum in every mode.
   void TrainAndExpectTheUndisturbedResult(const ConsistencySpec& consistency = {},
                                           bool merged = false) {
-    const RemoteClientOptions options{absl::Seconds(20), message_bytes_, consistency};
+    const RemoteClientOptions options{absl::Seconds(20), kMessageBytes, consistency};
     const bool bsp = consistency.mode() == ConsistencySpec::BSP;
     const auto make = [&](uint32_t trainer) {
       return cluster_->MakeClient(trainer, kTrainers, options, addresses_);
@@ -269,7 +249,7 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
 
   static Outcome* undisturbed_;
   std::unique_ptr<PsCluster> cluster_ = std::make_unique<PsCluster>(kServers, 2);
-  size_t message_bytes_ = 500;
+  static constexpr size_t kMessageBytes = 500;
   std::vector<std::unique_ptr<FaultProxy>> proxies_;
   std::vector<std::unique_ptr<ConnectionCutter>> cables_;
   std::vector<std::string> addresses_;
@@ -334,42 +314,6 @@ TEST_F(ExactlyOnceTest, ModesThatCommitEachTrainerByItselfCountPushesOnceToo) {
           /*max_cuts=*/4);
   TrainAndExpectTheUndisturbedResult(Permit(2));
   EXPECT_GT(Counts("Push").copies_accepted, 0u);
-}
-
-TEST_F(ExactlyOnceTest, CommitsThatComeWithTheirPushCountOnceToo) {
-  UseOneServer();
-  Connect({.seed = 18,
-           .drop_request = 40,
-           .drop_reply = 40,
-           .delay = 100,
-           .duplicate = 300,
-           .replay = 300},
-          /*max_cuts=*/4);
-  TrainAndExpectTheUndisturbedResult();
-  EXPECT_GT(Counts("Push").dropped_replies, 0u);
-  EXPECT_GT(Counts("Push").copies_accepted, 0u);
-}
-
-TEST_F(ExactlyOnceTest, CommitsOfOneTrainerThatComeWithTheirPushCountOnceToo) {
-  UseOneServer();
-  Connect({.seed = 18,
-           .drop_request = 40,
-           .drop_reply = 40,
-           .delay = 100,
-           .duplicate = 300,
-           .replay = 300},
-          /*max_cuts=*/4);
-  TrainAndExpectTheUndisturbedResult(Permit(2));
-  EXPECT_GT(Counts("Push").copies_accepted, 0u);
-}
-
-TEST_F(ExactlyOnceTest, AStepOfOnePushIsOneMessageOfAServerThatIsAlone) {
-  UseOneServer();
-  Connect({});
-  TrainAndExpectTheUndisturbedResult();
-  size_t num_commits = 0;
-  for (uint64_t step = 1; step <= kSteps; ++step) num_commits += IsOnePush(step) ? 0 : kTrainers;
-  EXPECT_EQ(Counts("Commit").messages, num_commits);
 }
 
 // A trainer that sums a machine's gradients and retries must neither double nor lose any trainer's

@@ -273,13 +273,6 @@ TEST_F(ServiceTest, RefusesEmptySegmentsBeforeItMakesObjectsOfThem) {
   EXPECT_NE(many.message().find("cut it into several"), absl::string_view::npos) << many;
 }
 
-TEST_F(ServiceTest, RefusesACommitInsideAPushWithTooManyRates) {
-  PushRequest push = Push({5}, {1, 2, 3});
-  for (size_t i = 0; i <= kMaxFields; ++i) push.mutable_commit()->add_rates();
-  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument,
-                "cut it into several");
-}
-
 TEST_F(ServiceTest, RefusesMoreTablesThanAServerMayHave) {
   CreateTablesRequest request;
   *request.mutable_header() = Header();

@@ -10,7 +10,6 @@
 #include <set>
 
 #include "gtest/gtest.h"
-#include "tests/ps/store/near_fetches.h"
 
 namespace tandem::ps {
 namespace {
@@ -75,7 +74,6 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
        {InstructionSet::BASELINE, InstructionSet::AVX2, InstructionSet::AMX}) {
     const kernels::InstructionSetLimit limit(set);
     for (uint64_t seed = 1; seed <= 4; ++seed) {
-      const NearFetches near(seed > 2);
       const size_t stride = seed % 2 == 0 ? 24 : 320;  // crowded lines, and roomy ones
       RowStore store(kSalt, stride);
       std::map<uint64_t, uint64_t> expected;
@@ -123,28 +121,6 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
           }
         });
         ASSERT_EQ(next, ids.size());
-        std::vector<uint64_t> present;
-        std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(present),
-                     [](uint64_t n) { return n != IdIndex::kNone; });
-        for (const size_t offset : {size_t{0}, stride / 3}) {
-          const size_t bytes = stride - offset;
-          std::string copied(present.size() * bytes, '#'), records;
-          for (const uint64_t id : ids) {
-            if (const char* const record = store.Find(id); record != nullptr)
-              records.append(record + offset, bytes);
-          }
-          store.CopyPresent(present, offset, bytes, copied.data());
-          ASSERT_EQ(copied, records);
-          // Writes each row to another place: back to front.
-          std::vector<uint32_t> positions(present.size());
-          std::iota(positions.rbegin(), positions.rend(), 0u);
-          std::string turned(records.size(), '#');
-          store.CopyPresent(present, offset, bytes, turned.data(), positions);
-          for (size_t i = 0; i < present.size(); ++i) {
-            ASSERT_EQ(turned.compare(positions[i] * bytes, bytes, records, i * bytes, bytes), 0)
-                << i;
-          }
-        }
       }
       ExpectSame(store, expected);
     }

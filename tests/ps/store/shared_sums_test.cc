@@ -1,9 +1,11 @@
-// Sums of rows that several tables hold, each on its own thread, have the bits of one table that
-// holds all rows.
+// Sums of rows that several tables hold, each on its own thread, have the bits of sums over the
+// rows that one table shows.
 #include "ps/store/shared_sums.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,9 +43,21 @@ Call MakeCall(uint64_t seed, const std::vector<size_t>& lengths, bool weighted) 
   return call;
 }
 
-std::vector<float> SumsOfOne(Table& table, const Call& call, bool create) {
-  std::vector<float> sums(call.num_sums * table.spec().dim());
-  table.PullSums(/*step=*/1, call.ids, create, call.row_of, call.first_weight(), sums.data());
+// Adds the rows that a pull shows.
+std::vector<float> SumsOfPulledRows(Table& table, const Call& call, bool create) {
+  std::set<uint64_t> distinct(call.ids.begin(), call.ids.end());
+  const std::vector<uint64_t> ids(distinct.begin(), distinct.end());
+  const size_t dim = table.spec().dim();
+  std::vector<float> rows(ids.size() * dim), sums(call.num_sums * dim);
+  table.Pull(/*step=*/1, ids, create, rows.data());
+  for (size_t i = 0; i < call.ids.size(); ++i) {
+    const auto row = std::lower_bound(ids.begin(), ids.end(), call.ids[i]) - ids.begin();
+    float weight = 1;
+    if (!call.weights.empty())
+      std::memcpy(&weight, call.first_weight() + i * sizeof(weight), sizeof(weight));
+    for (size_t column = 0; column < dim; ++column)
+      sums[call.row_of[i] * dim + column] += weight * rows[static_cast<size_t>(row) * dim + column];
+  }
   return sums;
 }
 
@@ -56,6 +70,7 @@ std::vector<float> SumsOfSeveral(const std::vector<std::unique_ptr<Table>>& tabl
     ids[call.ids[i] % tables.size()].push_back(call.ids[i]);
     positions[call.ids[i] % tables.size()].push_back(static_cast<uint32_t>(i));
   }
+  if (tables.size() == 1) positions[0].clear();  // as a sole worker gets them
   const uint32_t dim = tables[0]->spec().dim();
   std::vector<float> sums(call.num_sums * dim);
   SharedSums shared(call.ids.size(), dim, call.row_of.data(), call.first_weight(), sums.data(),
@@ -63,7 +78,7 @@ std::vector<float> SumsOfSeveral(const std::vector<std::unique_ptr<Table>>& tabl
   std::vector<std::thread> threads;
   for (size_t t = 0; t < tables.size(); ++t) {
     threads.emplace_back(
-        [&, t] { tables[t]->PullShared(/*step=*/1, ids[t], create, positions[t], shared); });
+        [&, t] { tables[t]->PullSums(/*step=*/1, ids[t], create, positions[t], shared); });
   }
   for (std::thread& thread : threads) thread.join();
   return sums;
@@ -86,7 +101,7 @@ TEST(SharedSumsTest, HaveTheBitsOfOneTableWhateverTheBags) {
       for (const bool create : {false, true, false}) {  // no row is there, all come, all are
         for (size_t c = 0; c < calls.size(); ++c) {
           const Call call = MakeCall(c, calls[c], weighted);
-          ASSERT_EQ(SumsOfSeveral(tables, call, create), SumsOfOne(one, call, create))
+          ASSERT_EQ(SumsOfSeveral(tables, call, create), SumsOfPulledRows(one, call, create))
               << dim << " " << weighted << " " << c;
         }
       }
@@ -121,14 +136,14 @@ TEST(SharedSumsTest, APushOfTheSameIdsReachesTheRows) {
   std::vector<std::unique_ptr<Table>> alone;
   alone.push_back(std::make_unique<Table>(MakeTableSpec(1, 16)));
   const Call call = MakeCall(9, std::vector<size_t>(900, 26), true);
-  EXPECT_EQ(SumsOfSeveral(alone, call, true), SumsOfOne(one, call, true));
+  EXPECT_EQ(SumsOfSeveral(alone, call, true), SumsOfPulledRows(one, call, true));
   const auto gradients =
       std::make_shared<const std::vector<float>>(MakeValues(3, call.num_sums * 16));
   for (Table* table : {&one, alone[0].get()}) {
     table->Accumulate(0, 1, call.ids, gradients->data(), gradients, call.row_of);
     table->Commit(1, 0.1, 1, false);
   }
-  EXPECT_EQ(SumsOfSeveral(alone, call, false), SumsOfOne(one, call, false));
+  EXPECT_EQ(SumsOfSeveral(alone, call, false), SumsOfPulledRows(one, call, false));
 }
 
 }  // namespace

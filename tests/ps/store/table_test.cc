@@ -12,10 +12,11 @@
 #include "kernels/base/random.h"
 #include "ps/server/push_windows.h"
 #include "ps/store/initializer.h"
+#include "ps/store/spec_check.h"
 #include "ps/wire/saturating.h"
 #include "ps/wire/wire_codec.h"
+#include "tests/ps/push_and_commit.h"
 #include "tests/ps/spec.h"
-#include "tests/ps/store/near_fetches.h"
 
 namespace tandem::ps {
 namespace {
@@ -72,9 +73,7 @@ TEST(TableTest, PullWritesToGivenPositions) {
   EXPECT_EQ(sparse[0], -1);
 }
 
-// Present and absent rows, created or only shown, remembered for a push or not. Processors differ
-// in how they pull such rows.
-TEST(TableTest, PullsTheSameRowsOnProcessorsThatFetchNear) {
+TEST(TableTest, PullWritesStoredRowsOfAnySizeAndNothingBehindThem) {
   const std::vector<std::pair<RowStorage, WireFormat>> as_stored = {
       {STORED_F32, WIRE_F32}, {STORED_BF16, WIRE_BF16}, {STORED_INT8, WIRE_INT8}};
   for (const auto& [storage, format] : as_stored) {
@@ -82,31 +81,16 @@ TEST(TableTest, PullsTheSameRowsOnProcessorsThatFetchNear) {
       SCOPED_TRACE(testing::Message() << WireFormat_Name(format) << ", dim " << dim);
       TableSpec spec = MakeTableSpec(1, dim);
       spec.set_storage(storage);
-      Table far(spec), near(spec);
+      Table table(spec);
+      const auto ids = MakeIds(dim, 150);
       const size_t row_bytes = WireBytes(format, dim);
-      for (uint64_t step = 1; step <= 12; ++step) {
-        std::vector<uint64_t> ids = MakeIds(step, 10 + 25 * step);
-        for (uint64_t& id : ids) id = 1 + id % 512;
-        std::sort(ids.begin(), ids.end());
-        ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-        const bool create = step % 3 != 0;
-        const auto train = [&](Table& table) {
-          std::vector<char> rows(ids.size() * row_bytes + 64, '#');
-          table.Pull(step % 4 == 0 ? 0 : step, ids, create, rows.data(), {}, format);
-          EXPECT_EQ(std::count(rows.end() - 64, rows.end(), '#'), 64) << "step " << step;
-          Push(table, 0, step, ids, MakeValues(step, ids.size() * dim));
-          table.Commit(step, 0.5f, 1, false);
-          return rows;
-        };
-        std::vector<char> from_far;
-        {
-          const NearFetches fetches(false);
-          from_far = train(far);
-        }
-        const NearFetches fetches(true);
-        ASSERT_EQ(train(near), from_far) << "step " << step;
-        ASSERT_EQ(near.num_rows(), far.num_rows());
-        ASSERT_EQ(near.Hash().hash, far.Hash().hash) << "step " << step;
+      std::vector<char> rows(ids.size() * row_bytes + 64, '#');
+      table.Pull(/*step=*/1, ids, true, rows.data(), {}, format);
+      EXPECT_EQ(std::count(rows.end() - 64, rows.end(), '#'), 64);
+      for (size_t i = 0; i < ids.size(); ++i) {
+        ASSERT_EQ(std::memcmp(rows.data() + i * row_bytes, table.Find(ids[i]).weights, row_bytes),
+                  0)
+            << i;
       }
     }
   }
@@ -287,51 +271,6 @@ TEST(TableTest, RowsKeepTheirValuesWhileTheTableGrows) {
   EXPECT_EQ(PullRows(table, ids, true), with_absent);
 }
 
-TEST(TableTest, UpdateIsAPushAndItsCommit) {
-  for (int optimizer = SPARSE_SGD; optimizer <= SPARSE_DC_SGD; ++optimizer) {
-    for (RowStorage storage : {STORED_F32, STORED_BF16, STORED_INT8}) {
-      TableSpec spec = MakeTableSpec(1, 19, optimizer);
-      spec.set_storage(storage);
-      Table updated(spec), committed(spec);
-      const auto ids = MakeIds(3, 100);
-      const auto gradients = MakeValues(4, ids.size() * 19);
-      for (uint64_t step = 1; step <= 3; ++step) {
-        updated.Update(step, 0.1f, 0.5f, ids, gradients.data());
-        Push(committed, 0, step, ids, gradients);
-        committed.Commit(step, 0.1f, 0.5f, false);
-      }
-      EXPECT_EQ(updated.Hash().hash, committed.Hash().hash) << optimizer << " " << storage;
-      EXPECT_EQ(updated.Hash().num_rows, 100u);
-    }
-  }
-}
-
-TEST(TableTest, UpdatesOfOneRowFollowEachOther) {
-  for (int optimizer : {SPARSE_SGD, SPARSE_ADAM, SPARSE_ADAMW}) {
-    for (RowStorage storage : {STORED_F32, STORED_BF16}) {
-      for (TableSpec::Mode mode :
-           {TableSpec::LAZY, TableSpec::CATCH_UP, TableSpec::DENSE_EQUIVALENT}) {
-        SCOPED_TRACE(testing::Message() << optimizer << " " << storage << " " << mode);
-        TableSpec spec = MakeTableSpec(1, 20, optimizer);
-        spec.set_storage(storage);
-        spec.set_mode(mode);
-        Table together(spec), alone(spec);
-        const std::vector<uint64_t> ids = {5, 6, 5, 5, 7, 6};
-        PullRows(together, {5, 6, 7}, true);
-        PullRows(alone, {5, 6, 7}, true);
-        for (uint64_t step : {1, 2, 9}) {
-          const auto gradients = MakeValues(step, ids.size() * 20);
-          together.Update(step, 0.1f, 0.5f, ids, gradients.data());
-          for (size_t i = 0; i < ids.size(); ++i)
-            alone.Update(step, 0.1f, 0.5f, {&ids[i], 1}, gradients.data() + i * 20);
-          ASSERT_EQ(together.Hash().hash, alone.Hash().hash) << step;
-        }
-        EXPECT_EQ(together.Find(5).header->version, 9u);
-      }
-    }
-  }
-}
-
 // The optimizer takes some rows at once. Creating a row moves the rows that wait for the optimizer.
 TEST(TableTest, RowsCreatedByACommitLeaveTheOthersAlone) {
   constexpr uint32_t kDim = 64;
@@ -394,9 +333,9 @@ TEST(TableTest, SmallUpdatesOfStoredRowsAddUp) {
     spec.set_init_stddev(0);
     Table table(spec);
     std::vector<float> gradient(64, -1);
-    table.Update(1, 1, 1, std::vector<uint64_t>{5}, gradient.data());  // all weights 1
+    PushAndCommit(table, 1, 1, std::vector<uint64_t>{5}, gradient.data());  // all weights 1
     for (uint64_t step = 2; step <= 1001; ++step)
-      table.Update(step, 1e-4f, 1, std::vector<uint64_t>{5}, gradient.data());
+      PushAndCommit(table, step, 1e-4f, std::vector<uint64_t>{5}, gradient.data());
     double mean = 0;
     for (float w : PullRows(table, {5})) mean += w / 64;
     EXPECT_NEAR(mean, 1.1, 0.02) << storage;

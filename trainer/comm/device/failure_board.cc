@@ -45,22 +45,36 @@ void FailureBoard::Begin(const Collective& collective) {
 absl::Status FailureBoard::Watch() {
   const auto news = store_->Add(Key("news"), 0);
   // Without the store the job is lost, and the master's link reports that.
-  if (!news.ok() || *news == seen_) return absl::OkStatus();
-  std::string position;
-  {
-    absl::MutexLock lock(&mutex_);
-    position = ToText(position_);
+  if (!news.ok()) return absl::OkStatus();
+  if (*news != seen_) {
+    AnswerInquiries(*news);
+    reason_due_ = true;
   }
-  for (int64_t inquiry = seen_ + 1; inquiry <= *news; ++inquiry)
-    store_->Set(PositionKey(inquiry, rank_), position).IgnoreError();
-  seen_ = *news;
+  if (!reason_due_) return absl::OkStatus();
+  // The counter tells a reason that nobody gave from a store that is slow to answer. While a reason
+  // is due, the next call looks again.
+  const auto reasons = store_->Add(Key("reasons"), 0);
+  if (reasons.ok() && *reasons == 0) reason_due_ = false;
+  if (!reasons.ok() || *reasons == 0) return absl::OkStatus();
   const auto reason = store_->Get(Key("reason"), absl::Now() + kGlance);
   if (!reason.ok()) return absl::OkStatus();
+  reason_due_ = false;
   const char *at = reason->data(), *const end = at + reason->size();
   int32_t code = 0, rank = 0;
   if (!Take(code, at, end) || !Take(rank, at, end) || rank == rank_) return absl::OkStatus();
   return absl::Status(static_cast<absl::StatusCode>(code),
                       absl::StrCat("aborted by rank ", rank, ": ", std::string(at, end)));
+}
+
+void FailureBoard::AnswerInquiries(int64_t news) {
+  std::string position;
+  {
+    absl::MutexLock lock(&mutex_);
+    position = ToText(position_);
+  }
+  for (int64_t inquiry = seen_ + 1; inquiry <= news; ++inquiry)
+    store_->Set(PositionKey(inquiry, rank_), position).IgnoreError();
+  seen_ = news;
 }
 
 void FailureBoard::GiveUp(const absl::Status& reason) {

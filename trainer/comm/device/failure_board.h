@@ -28,7 +28,8 @@ class FailureBoard {
   void Begin(const Collective& collective);
 
   // Answers a new inquiry, if there is one. Returns Ok, or the reason of a peer that gave up:
-  // "aborted by rank 2: ...". Takes one or two round trips to the store; call it a few times a
+  // "aborted by rank 2: ...". A reason that a slow store does not bring at once is brought by a
+  // later call. Takes one round trip to the store, with news some more; call it a few times a
   // second.
   absl::Status Watch();
   // Publishes this rank's reason, unless a peer was first.
@@ -51,6 +52,8 @@ class FailureBoard {
     Description description;
     std::vector<int64_t> send_counts, recv_counts;  // AllToAllV only: one for each rank
   };
+  // Answers the inquiries up to number `news` that Watch has not looked at.
+  void AnswerInquiries(int64_t news);
   // Posts a new inquiry and returns its number; 0 if the store does not answer.
   int64_t Ask();
   std::optional<Position> Answer(int64_t inquiry, int rank, absl::Time deadline);
@@ -64,7 +67,8 @@ class FailureBoard {
   const int rank_, size_;
   absl::Mutex mutex_;
   Position position_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<int64_t> seen_{0};  // number of the latest inquiry that Watch has looked at
+  std::atomic<int64_t> seen_{0};         // number of the latest inquiry that Watch has looked at
+  std::atomic<bool> reason_due_{false};  // since the latest news, no reason was read or ruled out
 };
 
 }  // namespace tandem::comm

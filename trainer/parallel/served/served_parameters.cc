@@ -193,8 +193,7 @@ void ServedParameters::Push(Context& context, const Table& table, size_t bucket)
     finite_ = false;
     return;
   }
-  // The next step fills the bucket again.
-  pushes_->Push(table.number, ids, gradients, /*stays=*/false);
+  pushes_->Push(table.number, ids, gradients);
 }
 
 std::optional<std::string> ServedParameters::KeptBack() const {

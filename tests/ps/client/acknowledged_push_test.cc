@@ -1,5 +1,4 @@
-// Gradients used in the caller's memory. After their push completes, a client reads only gradients
-// with an owner.
+// The gradients' memory is the caller's again once their push is acknowledged, with every client.
 #include <memory>
 #include <string>
 
@@ -19,13 +18,11 @@ struct Case {
   int servers = 0;  // 0: the tables are in this process
   bool shared_memory = false;
   WireFormat wire = WIRE_F32;
-  // The commit reads gradients that have an owner from the caller's memory.
-  bool gradients_stay = false;
 };
 
-class InPlaceTest : public testing::TestWithParam<Case> {
+class AcknowledgedPushTest : public testing::TestWithParam<Case> {
  protected:
-  InPlaceTest() {
+  AcknowledgedPushTest() {
     const Case& param = GetParam();
     if (param.servers > 0) {
       cluster_ = std::make_unique<PsCluster>(param.servers, 2);
@@ -47,9 +44,8 @@ class InPlaceTest : public testing::TestWithParam<Case> {
   }();
 };
 
-// A caller that gives no owner may overwrite gradients once they are acknowledged, which is before
-// the commit.
-TEST_P(InPlaceTest, OnlyGradientsWithAnOwnerAreReadLater) {
+// The push is acknowledged before the commit.
+TEST_P(AcknowledgedPushTest, GradientsMayBeOverwritten) {
   TableSpec spec = MakeTableSpec(1, kDim);  // SGD
   spec.set_init_stddev(0);
   ASSERT_TRUE(client_.tables->CreateTables({spec}, absl::Seconds(30)).ok());
@@ -57,23 +53,20 @@ TEST_P(InPlaceTest, OnlyGradientsWithAnOwnerAreReadLater) {
   float expected = 0;
   for (uint64_t step = 1; step <= 3; ++step) {
     SCOPED_TRACE(testing::Message() << "step " << step);
-    const bool owned = step == 3;
-    const auto gradients = std::make_shared<std::vector<float>>(kRows * kDim, 1.0f);
-    const auto pushed =
-        client_.rows->Push(step, 0, {{1, ids_, gradients->data(), owned ? gradients : nullptr}});
-    ASSERT_TRUE(pushed.Wait(Deadline()).ok());
-    std::fill(gradients->begin(), gradients->end(), 5.0f);
+    std::vector<float> gradients(kRows * kDim, 1);
+    ASSERT_TRUE(client_.rows->Push(step, 0, {{1, ids_, gradients.data()}}).Wait(Deadline()).ok());
+    std::fill(gradients.begin(), gradients.end(), 5.0f);
     ASSERT_TRUE(client_.rows->Commit({step, {{1, 1}}, 1, false}).Wait(Deadline()).ok());
     ASSERT_TRUE(client_.rows->Pull(step + 1, true, {{1, ids_, rows.data()}}).Wait(Deadline()).ok());
-    expected -= owned && GetParam().gradients_stay ? 5 : 1;
+    expected -= 1;
     for (const float value : rows) ASSERT_EQ(value, expected);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Clients, InPlaceTest,
+    Clients, AcknowledgedPushTest,
     testing::Values(
-        Case{.name = "Local", .gradients_stay = true}, Case{.name = "Grpc", .servers = 1},
+        Case{.name = "Local"}, Case{.name = "Grpc", .servers = 1},
         Case{.name = "GrpcOfTwo", .servers = 2},
         Case{.name = "Shared", .servers = 1, .shared_memory = true},
         Case{.name = "SharedOfTwo", .servers = 2, .shared_memory = true},
