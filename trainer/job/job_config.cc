@@ -51,10 +51,11 @@ absl::StatusOr<Job> ParseJob(const std::string& text, const std::string& path,
   const bool whole = reader.Read(text);
   for (const std::string& assignment : sets) reader.Set(assignment);
   // After a syntax error the rest of the file is unknown: a field that seems missing may be there.
-  if (whole) CheckJob(job, options.num_trainers, &reader);
+  if (whole) CheckJob(job, options.num_trainers, options.models, &reader);
   if (!reader.errors().empty())
     return absl::InvalidArgumentError(absl::StrJoin(reader.errors(), "\n"));
-  ResolveJob(std::filesystem::path(path).stem().string(), options.num_trainers, &job);
+  ResolveJob(std::filesystem::path(path).stem().string(), options.num_trainers, options.models,
+             &job);
   return job;
 }
 

@@ -212,8 +212,8 @@ absl::Status Replica::SetPrecision() {
   } else {
     const CheckpointManifest* resumed =
         environment_.resume != nullptr ? &environment_.resume->manifest : nullptr;
-    ASSIGN_OR_RETURN(precision,
-                     ChoosePrecision(job_, resumed, stream_, *environment_.group, Deadline()));
+    ASSIGN_OR_RETURN(precision, ChoosePrecision(job_, task_->Bf16Product(), resumed, stream_,
+                                                *environment_.group, Deadline()));
   }
   compute_ = precision.compute;
   peak_flops_ = PeakFlops(stream_.device(), compute_);

@@ -12,15 +12,17 @@
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "trainer/data/ranking.h"
-#include "trainer/job/job_options.h"
+#include "trainer/job/model_rules.h"
 #include "trainer/models/model_flops.h"
 #include "trainer/tasks/embedding_table.h"
 #include "trainer/tasks/evaluation_blocks.h"
+#include "trainer/tasks/sequence_rec_rules.h"
 
 namespace tandem::tasks {
 
 namespace {
 
+constexpr char kItemTable[] = "item";
 constexpr int kTopItems = 20;  // best items in the dump of an example
 // The size of a block of users never changes their ranks. A huge catalogue gets smaller blocks, so
 // that the scores fit 1 GB.
@@ -96,6 +98,38 @@ bool UsesBce(const Job& job) { return job.model().sequence_rec().loss() == BCE; 
 
 }  // namespace
 
+void SequenceRecTask::Check(const Job& job, Limits* limits) {
+  const std::string kind = job::KindOf(job.model());
+  if (job.train().select_by() == VALID_LOSS) {
+    limits->Refuse("train.select_by", "VALID_LOSS",
+                   absl::StrCat("VALID_MRR, VALID_SAMPLED_MRR with ", kind));
+  }
+  if (job.tables_size() != 1 || job.tables(0).name() != kItemTable) {
+    const std::string found = job.tables_size() == 1
+                                  ? absl::StrCat("one table, named \"", job.tables(0).name(), "\"")
+                                  : absl::StrCat(job.tables_size(), " tables");
+    limits->Fail("tables", absl::StrCat(kind, " with ", found,
+                                        "; allowed: exactly one table, tables { name: \"item\" }"));
+  }
+  CheckSequenceRec(job, limits);
+}
+
+void SequenceRecTask::Resolve(Job* job) {
+  if (job->placement() == Job::PLACEMENT_UNSPECIFIED) job->set_placement(Job::PS);
+  Train& train = *job->mutable_train();
+  if (train.select_by() == SELECTION_UNSPECIFIED)
+    train.set_select_by(job->data().negatives_path().empty() ? VALID_MRR : VALID_SAMPLED_MRR);
+  ResolveSequenceRec(job);
+}
+
+void SequenceRecTask::ClearTrainingFields(Model* model) {
+  SequenceRec& sequence_rec = *model->mutable_sequence_rec();
+  sequence_rec.clear_dropout();
+  sequence_rec.clear_init_stddev();
+  sequence_rec.clear_loss();
+  sequence_rec.clear_num_negatives();
+}
+
 SequenceRecTask::SequenceRecTask(const Job& job, const SequenceData* data,
                                  const TaskEnvironment& environment)
     : job_(job),
@@ -104,7 +138,7 @@ SequenceRecTask::SequenceRecTask(const Job& job, const SequenceData* data,
                                        .batch_size = job.train().batch_size(),
                                        .max_length = job.model().sequence_rec().max_length(),
                                        .sample_negatives = UsesBce(job)}),
-      model_(job::SequenceRecOptionsOf(job), *environment.parameters),
+      model_(SequenceRecOptionsOf(job), *environment.parameters),
       table_(environment.table),
       group_(environment.group) {
   if (table_ == nullptr) {
@@ -114,7 +148,7 @@ SequenceRecTask::SequenceRecTask(const Job& job, const SequenceData* data,
 }
 
 std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
-  const models::SequenceRecOptions options = job::SequenceRecOptionsOf(job_);
+  const models::SequenceRecOptions options = SequenceRecOptionsOf(job_);
   const int64_t epoch = (step - 1) / steps_per_epoch(),
                 batch_in_epoch = (step - 1) % steps_per_epoch();
   const int num_parts = job_.train().accumulate();

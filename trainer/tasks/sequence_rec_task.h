@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "proto/job.pb.h"
@@ -17,6 +18,15 @@ namespace tandem::tasks {
 
 class SequenceRecTask : public Task {
  public:
+  using Data = SequenceData;
+  static absl::StatusOr<SequenceFiles> ReadData(const Job& job, DataUse use,
+                                                const std::string& item_ids) {
+    return SequenceData::Read(job, use, item_ids);
+  }
+  static void Check(const Job& job, Limits* limits);
+  static void Resolve(Job* job);
+  static void ClearTrainingFields(Model* model);
+
   SequenceRecTask(const Job& job, const SequenceData* data, const TaskEnvironment& environment);
 
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }

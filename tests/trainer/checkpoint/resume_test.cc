@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "tests/trainer/checkpoint/trained_run.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/exit_code.h"
@@ -17,9 +18,10 @@ class ResumeTest : public TrainedRunTest {
   absl::Status Resume(bool data_changed = false, const std::vector<std::string>& more = {}) {
     std::vector<std::string> sets = sets_;
     sets.insert(sets.end(), more.begin(), more.end());
-    const auto job = LoadJob(folder_ / job_, sets, {.num_trainers = kReplicas});
+    const auto job =
+        LoadJob(folder_ / job_, sets, {.models = OurKinds().models(), .num_trainers = kReplicas});
     if (!job.ok()) return job.status();
-    const auto data = tasks::ReadJobData(*job);
+    const auto data = OurKinds().ReadData(*job);
     if (!data.ok()) return data.status();
     cli::RunOptions options;
     options.out = folder_ / "run";

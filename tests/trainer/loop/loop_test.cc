@@ -16,6 +16,7 @@
 #include "ps/server/table_host.h"
 #include "tests/ps/forwarding_client.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/comm/host/thread_group.h"
@@ -73,10 +74,12 @@ Job SmallJob() {
   return job;
 }
 
-tasks::SequenceData SmallData() {
-  return {
-      data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log,
-      nullptr, "log"};
+SequenceRecData SmallData() {
+  return SequenceRecData(
+      {.interactions =
+           data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12})
+               .log,
+       .path = "log"});
 }
 
 struct RunResult {
@@ -102,7 +105,7 @@ RunResult Train(const Job& job, int num_replicas,
                                                job::ConsistencyOf(job));
     };
   }
-  const tasks::SequenceData data = SmallData();
+  const SequenceRecData data = SmallData();
   const support::TempFolder folder;
   RunResult result;
   {
@@ -235,7 +238,7 @@ TEST_F(TrainLoopTest, TheLastLinesCountWhatEveryTrainersClientKeptFromTheServers
 
 TEST_F(TrainLoopTest, AReplicaThatFailsFreesItsPeer) {
   const Job job = SmallJob();
-  const tasks::SequenceData data = SmallData();
+  const SequenceRecData data = SmallData();
   ps::TableHost host(1);
   auto groups = comm::ThreadGroup::Create(2, "dp");
   std::vector<absl::Status> ends(2);
@@ -263,7 +266,7 @@ TEST_F(TrainLoopTest, AReplicaThatFailsFreesItsPeer) {
 
 TEST_F(TrainLoopTest, AStopAskedOfOneReplicaEndsAllAfterTheSameStep) {
   const Job job = SmallJob();
-  const tasks::SequenceData data = SmallData();
+  const SequenceRecData data = SmallData();
   const support::TempFolder folder;
   auto output = report::RunOutput::Create(folder.path() + "/out", report::LogFormat::JSON);
   ASSERT_TRUE(output.ok()) << output.status();
@@ -337,7 +340,7 @@ struct BrokenRun {
 // Trains two replicas. The `stop_at`-th question whether to stop, counted from 1, stops rank 1.
 // Resumes if there is a checkpoint.
 BrokenRun TrainUntil(const std::string& out, const Job& job, int stop_at) {
-  const tasks::SequenceData data = SmallData();
+  const SequenceRecData data = SmallData();
   std::optional<checkpoint::Checkpoint> saved;
   if (!checkpoint::ListCheckpoints(out + "/checkpoints").empty()) {
     const auto opened =
@@ -440,7 +443,7 @@ TEST_F(TrainLoopTest, AnEvaluationIsMadeUpAgainByARunThatWasKilledAfterIt) {
 TEST(EvaluationTest, MayTakeLongerThanAWaitForPeers) {
   Job job = SmallJob();
   job.set_placement(Job::REPLICATED);
-  const tasks::SequenceData data = SmallData();
+  const SequenceRecData data = SmallData();
   auto groups = comm::ThreadGroup::Create(2, "dp");
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
