@@ -94,7 +94,10 @@ void CheckTables(const Job& job, Limits* limits) {
 
 void CheckModel(const Job& job, const job::Models& models, Limits* limits) {
   const auto rules = models.Find(job.model());
-  if (!rules.ok()) return limits->Fail("model", std::string(rules.status().message()));
+  if (!rules.ok()) {
+    const char* field = job.model().has_custom() ? "model.custom.name" : "model";
+    return limits->Fail(field, std::string(rules.status().message()));
+  }
   (*rules)->check(job, limits);
   if (job.train().precision() == Train::BF16 && !(*rules)->has_bf16) {
     limits->Refuse(

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -111,6 +112,8 @@ class TextParser : private google::protobuf::io::ErrorCollector {
     const std::string name = token().text, place = Here();
     tokenizer_.Next();
     if (broken_) return false;
+    if (OptionsOf(message->GetDescriptor()) != nullptr)
+      return ReadOption(Join(path, name), name, place, message);
     const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(name);
     if (field == nullptr) Note(place, UnknownField(message->GetDescriptor(), name));
     const bool wanted = field != nullptr && IsFirst(Join(path, name), place, field, *message);
@@ -120,20 +123,48 @@ class TextParser : private google::protobuf::io::ErrorCollector {
                     : At("[") ? ReadList(Join(path, name), field, message)
                               : ReadValue(Join(path, name), place, field, message);
     if (!ok) return false;
-    if (!Consume(",")) Consume(";");
+    SkipSeparator();
     return true;
+  }
+
+  void SkipSeparator() {
+    if (!Consume(",")) Consume(";");
+  }
+
+  // An option has a free key and one plain value.
+  bool ReadOption(const std::string& path, const std::string& key, const std::string& place,
+                  Message* message) {
+    if (!Consume(":")) return Broken(absl::StrCat("\":\" after ", key));
+    const bool wanted = IsFirst(path, place);
+    const std::string value_place = Here();
+    if (At("{") || At("<") || At("[")) {
+      Note(value_place,
+           absl::StrCat(path, " takes a word, a number or a quoted string; found ", token().text));
+      if (!SkipValue()) return false;
+    } else {
+      WrittenValue value;
+      if (!ReadLiteral(&value)) return false;
+      const std::string complaint = wanted ? AssignOption(path, key, value, message) : "";
+      if (!complaint.empty()) Note(value_place, complaint);
+    }
+    SkipSeparator();
+    return true;
+  }
+
+  bool IsFirst(const std::string& path, const std::string& place) {
+    const auto [seen, first] = places_->emplace(path, place);
+    if (!first) {
+      Note(place,
+           absl::StrCat(path, " is given twice, first at ", seen->second, "; allowed: once"));
+    }
+    return first;
   }
 
   // Only a list may be given more than once, and only one member of a oneof.
   bool IsFirst(const std::string& path, const std::string& place, const FieldDescriptor* field,
                const Message& message) {
     if (field->is_repeated()) return true;
-    if (const auto seen = places_->find(path); seen != places_->end()) {
-      Note(place,
-           absl::StrCat(path, " is given twice, first at ", seen->second, "; allowed: once"));
-      return false;
-    }
-    places_->emplace(path, place);
+    if (!IsFirst(path, place)) return false;
     const auto* choice = field->real_containing_oneof();
     if (choice != nullptr && message.GetReflection()->HasOneof(message, choice)) {
       const std::string other =
@@ -261,10 +292,11 @@ class PathWalk {
  public:
   explicit PathWalk(Message* root) : message_(root) {}
 
-  // Returns "", or why the path leads nowhere. Afterwards the path names `field` of `message`.
+  // Returns "", or why the path leads nowhere.
   std::string Follow(const std::vector<PathStep>& steps) {
     for (size_t i = 0; i < steps.size(); ++i) {
       if (i > 0) Enter();
+      if (OptionsOf(message_->GetDescriptor()) != nullptr) return TakeOption(steps, i);
       std::string complaint = Find(steps[i].name);
       if (complaint.empty()) complaint = Select(steps[i].key);
       if (complaint.empty() && i + 1 < steps.size() && field_->message_type() == nullptr) {
@@ -274,12 +306,19 @@ class PathWalk {
       if (!complaint.empty()) return complaint;
     }
     if (field_->message_type() == nullptr) return "";
+    const bool is_free = OptionsOf(field_->message_type()) != nullptr;
     return absl::StrCat(path_, " is a group of fields; set one of them, as in ", path_, ".",
-                        field_->message_type()->field(0)->name());
+                        is_free ? "NAME" : field_->message_type()->field(0)->name());
   }
 
-  Message* message() const { return message_; }
-  const FieldDescriptor* field() const { return field_; }
+  // Puts the value where the path leads. Returns "" or a complaint.
+  std::string Assign(const WrittenValue& value) const {
+    if (option_.has_value()) return AssignOption(path_, *option_, value, message_);
+    if (field_->is_repeated())
+      return absl::StrCat(path_, " is in a list of plain values; allowed: in the file only");
+    return AssignScalar(path_, field_, value, message_);
+  }
+
   // Canonical: the index instead of a name, every oneof member spelled out.
   const std::string& path() const { return path_; }
 
@@ -301,6 +340,17 @@ class PathWalk {
     if (field_ == nullptr) return UnknownField(type, name);
     path_ = Join(path_, name);
     return "";
+  }
+
+  std::string TakeOption(const std::vector<PathStep>& steps, size_t at) {
+    path_ = Join(path_, steps[at].name);
+    option_ = steps[at].name;
+    const bool is_name = std::all_of(option_->begin(), option_->end(),
+                                     [](char c) { return absl::ascii_isalnum(c) || c == '_'; }) &&
+                         !absl::ascii_isdigit(option_->front());
+    if (!is_name) return absl::StrCat(Printable(path_), " is no name of an option");
+    if (at + 1 == steps.size() && !steps[at].key.has_value()) return "";
+    return absl::StrCat(path_, " takes a word, a number or a quoted string; it has no parts");
   }
 
   std::string Select(const std::optional<std::string>& key) {
@@ -349,6 +399,7 @@ class PathWalk {
 
   Message* message_;
   const FieldDescriptor* field_ = nullptr;
+  std::optional<std::string> option_;  // the key in a message with free keys
   int index_ = 0;
   std::string path_;
 };
@@ -376,12 +427,9 @@ void TextReader::Set(const std::string& assignment) {
   }
   PathWalk walk(message_);
   std::string complaint = walk.Follow(steps);
-  if (complaint.empty() && walk.field()->is_repeated())
-    complaint =
-        absl::StrCat(walk.path(), " is in a list of plain values; allowed: in the file only");
   const WrittenValue value{
       .text = assignment.substr(equals + 1), .quoted = false, .argument = true};
-  if (complaint.empty()) complaint = AssignScalar(walk.path(), walk.field(), value, walk.message());
+  if (complaint.empty()) complaint = walk.Assign(value);
   if (!complaint.empty()) return AddError(absl::StrCat(place, ": ", complaint));
   places_[walk.path()] = place;
 }

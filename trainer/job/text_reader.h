@@ -2,7 +2,8 @@
 // parser stops at the first wrong value. This reader goes on, because a user wants to see all
 // mistakes of a job file at once. It reads the part of the language that hand-written files use:
 // fields, { } and < > messages, [ ] lists, comments. It reads no extensions and no Any. A field's
-// path has the form train.batch_size or tables[0].dim.
+// path has the form train.batch_size or tables[0].dim. In a message that is one map of texts, every
+// name is a key: model.custom.options.dim.
 // Thread rule: one thread.
 #pragma once
 

@@ -54,8 +54,18 @@ Kind Add(std::string name) {
   const auto check = [](const Job& job, Limits* limits) {
     T::Data::Check(job, limits);
     T::Check(job, limits);
+    if (!job.model().has_custom()) return;
+    job::CustomOptions options(job, limits);
+    T::Options(options);
+    options.RefuseUnknown();
   };
   const auto resolve = [](Job* job) {
+    if (job->model().has_custom()) {
+      job::CustomOptions options(*job);
+      T::Options(options);
+      auto& values = *job->mutable_model()->mutable_custom()->mutable_options()->mutable_values();
+      for (const auto& [option, value] : options.values()) values[option] = value;
+    }
     T::Data::Resolve(job);
     T::Resolve(job);
   };

@@ -15,6 +15,7 @@
 #include "proto/job.pb.h"
 #include "trainer/autograd/parameter.h"
 #include "trainer/comm/process_group.h"
+#include "trainer/job/custom_options.h"
 #include "trainer/job/limits.h"
 #include "trainer/sparse/remote_embedding.h"
 #include "trainer/tasks/text_decoder.h"
@@ -75,6 +76,8 @@ class Task {
   // lowest loss is the best.
   static void Check(const Job& job, Limits* limits);
   static void Resolve(Job* job);
+  // Reads the options of a custom model. A job may give no others.
+  static void Options(job::CustomOptions&) {}
   static void ClearTrainingFields(Model*) {}
   static constexpr Job::Placement kOldPlacement = Job::PS;
   static constexpr bool kHasBf16 = false;
