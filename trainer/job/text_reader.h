@@ -27,9 +27,7 @@ class TextReader {
   // only add errors.
   bool Read(const std::string& text);
 
-  // Applies "path=value". A list element is selected by its name or index: tables[item].dim=8,
-  // tables[0].dim=8. The path may omit the chosen member of a oneof: model.heads is
-  // model.sequence_rec.heads.
+  // Applies "path=value" (field_path.h).
   void Set(const std::string& assignment);
 
   // The place where `path`, or else the nearest message around it, was given: "job.textproto:12:3",
