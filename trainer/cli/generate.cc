@@ -68,12 +68,13 @@ absl::Status Run(const GenerateOptions& options, const tasks::Kinds& kinds) {
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved,
                    checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
   const Job& job = saved.manifest.job();
-  RETURN_IF_ERROR(CheckSavedJob(saved, kinds.models()));
-  const tasks::MakeTextDecoder make_decoder = kinds.Of(job).make_decoder;
-  if (make_decoder == nullptr) {
+  const bool is_known = kinds.models().Find(job.model()).ok();
+  const tasks::MakeTextDecoder make_decoder = is_known ? kinds.Of(job).make_decoder : nullptr;
+  if (is_known && make_decoder == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("checkpoint ", saved.folder, " holds no language model"));
   }
+  RETURN_IF_ERROR(CheckSavedJob(saved, kinds.models()));  // also refuses an unknown kind
   const auto vocabulary = data::Vocabulary::FromSymbols(saved.manifest.symbols());
   if (!vocabulary.ok()) {
     return absl::FailedPreconditionError(

@@ -172,7 +172,11 @@ std::string AssignScalar(const std::string& path, const FieldDescriptor* field,
 }
 
 const FieldDescriptor* OptionsOf(const Descriptor* type) {
-  return type->field_count() == 1 && type->field(0)->is_map() ? type->field(0) : nullptr;
+  if (type->field_count() != 1 || !type->field(0)->is_map()) return nullptr;
+  const Descriptor* entry = type->field(0)->message_type();
+  const bool of_texts = entry->map_key()->cpp_type() == FieldDescriptor::CPPTYPE_STRING &&
+                        entry->map_value()->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+  return of_texts ? type->field(0) : nullptr;
 }
 
 std::string AssignOption(const std::string& path, const std::string& key, const WrittenValue& value,

@@ -27,7 +27,7 @@ class ResumeTest : public TrainedRunTest {
     options.out = folder_ / "run";
     options.resume = cli::kResumeNewest;
     options.data_changed = data_changed;
-    const auto saved = cli::CheckpointToResume(options, *job, **data);
+    const auto saved = cli::CheckpointToResume(options, *job, **data, OurKinds().models());
     if (!saved.ok()) return saved.status();
     testing::internal::CaptureStdout();
     const absl::Status opened = cli::OpenRunOutput(options, **data, &**saved).status();
