@@ -1,7 +1,7 @@
 // The one binary.
 #include "trainer/bench/commands.h"
-#include "trainer/cli/command_line.h"
+#include "trainer/cli/program.h"
 
 int main(int argc, char** argv) {
-  return tandem::cli::RunCommandLine(argc, argv, {tandem::bench::AddBenchCommands});
+  return tandem::Main(argc, argv, /*kinds=*/{}, {tandem::bench::AddBenchCommands});
 }

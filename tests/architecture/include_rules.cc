@@ -98,9 +98,8 @@ constexpr Room kRooms[] = {
      "trainer/parallel trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor kernels "
      "kernels/memory kernels/base"},
     {"trainer/job",
-     "trainer/models trainer/data trainer/parallel trainer/parallel/served trainer/sparse "
-     "trainer/comm trainer/comm/device trainer/nn trainer/optim "
-     "trainer/autograd trainer/tensor proto kernels kernels/memory kernels/base"},
+     "trainer/parallel trainer/parallel/served trainer/sparse trainer/comm trainer/comm/device "
+     "trainer/optim trainer/autograd trainer/tensor proto kernels kernels/memory kernels/base"},
     {"trainer/checkpoint",
      "trainer/job trainer/optim trainer/autograd trainer/tensor ps/client/table_admin.h rpc proto "
      "kernels kernels/memory kernels/base"},

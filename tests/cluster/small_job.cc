@@ -34,6 +34,28 @@ train {
 }
 )";
 
+constexpr char kCustomJob[] = R"(device: CPU
+model {
+  custom {
+    name: "two_tower"
+    options {
+      dim: 12
+      negatives: 20
+    }
+  }
+}
+tables {
+  name: "item"
+  dim: 16
+}
+train {
+  batch_size: 30
+  max_epochs: 100
+  max_steps: 20
+  eval_every_epochs: 100
+}
+)";
+
 // A language model with its token table, or all parameters, on servers. With all parameters it is
 // wide enough for chunks that span parameters.
 std::string LanguageJob(const std::string& placement, int dim) {
@@ -70,6 +92,8 @@ std::string TextOf(SmallJobKind kind) {
       return LanguageJob("placement: PS", 16);
     case SmallJobKind::SERVED:
       return LanguageJob("parameters {\n  match: \"*\"\n  placement: PS\n}", 32);
+    case SmallJobKind::CUSTOM:
+      return kCustomJob;
   }
   return "";
 }
@@ -108,8 +132,9 @@ std::string LogText(int num_users, int num_items, int length) {
   return text.str();
 }
 
-SmallJob::SmallJob(SmallJobKind kind)
-    : job_path_(folder_.Write("job.textproto", TextOf(kind))),
+SmallJob::SmallJob(SmallJobKind kind, std::string program)
+    : program_(std::move(program)),
+      job_path_(folder_.Write("job.textproto", TextOf(kind))),
       log_path_(folder_.Write("log.txt", LogText(90, 70, 9))),  // the language job reads it as text
       foreign_memory_(support::SharedMemoryFiles()) {}
 
@@ -120,8 +145,8 @@ SmallJob::~SmallJob() {
 std::unique_ptr<support::Process> SmallJob::Start(const std::string& command,
                                                   const std::string& out,
                                                   const Arguments& arguments) {
-  Arguments all{TANDEM_BINARY, command,  job_path_, "--set", "data.path=" + log_path_,
-                "--out",       Path(out)};
+  Arguments all{program_, command,  job_path_, "--set", "data.path=" + log_path_,
+                "--out",  Path(out)};
   all.insert(all.end(), arguments.begin(), arguments.end());
   return std::make_unique<support::Process>(folder_.path(), all);
 }
@@ -131,7 +156,7 @@ support::Ended SmallJob::Launch(const std::string& out, const Arguments& argumen
 }
 
 support::Ended SmallJob::Run(const Arguments& arguments) {
-  Arguments all{TANDEM_BINARY};
+  Arguments all{program_};
   all.insert(all.end(), arguments.begin(), arguments.end());
   return support::Process(folder_.path(), all).WaitWhileItWorks();
 }

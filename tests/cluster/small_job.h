@@ -1,4 +1,4 @@
-// A small job with its data in a folder of its own, run by the real binary, and checks that every
+// A small job with its data in a folder of its own, run by a real binary, and checks that every
 // test here makes of a run.
 // Thread rule: one thread. Invariant: no process of the job outlives the object.
 #pragma once
@@ -16,12 +16,14 @@ using Arguments = std::vector<std::string>;
 
 // RECOMMENDATION: a recommender with items on servers. LANGUAGE: a model of characters with its
 // tokens on servers.
-// SERVED: a language model with all parameters on servers, in chunks.
-enum class SmallJobKind { RECOMMENDATION, LANGUAGE, SERVED };
+// SERVED: a language model with all parameters on servers, in chunks. CUSTOM: the recommender of
+// examples/custom_model, which only that example's program knows.
+enum class SmallJobKind { RECOMMENDATION, LANGUAGE, SERVED, CUSTOM };
 
 class SmallJob {
  public:
-  explicit SmallJob(SmallJobKind kind = SmallJobKind::RECOMMENDATION);
+  explicit SmallJob(SmallJobKind kind = SmallJobKind::RECOMMENDATION,
+                    std::string program = TANDEM_BINARY);
   ~SmallJob();
 
   // The path of `name` in the job's folder.
@@ -63,6 +65,7 @@ class SmallJob {
 
  private:
   const support::TempFolder folder_;
+  const std::string program_;
   std::string job_path_, log_path_;
   std::vector<std::string> foreign_memory_;  // shared-memory files that were there before
 };

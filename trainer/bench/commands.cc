@@ -44,7 +44,7 @@ void AddStore(CLI::App& bench, int* code) {
   command->callback([=] { *code = BenchStore(*options); });
 }
 
-void AddStep(CLI::App& bench, int* code) {
+void AddStep(CLI::App& bench, const tasks::Kinds& kinds, int* code) {
   const auto options = std::make_shared<StepOptions>();
   auto* command = bench.add_subcommand("step", "a whole training step, and where its time goes");
   command
@@ -61,7 +61,7 @@ void AddStep(CLI::App& bench, int* code) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command->add_option("--json", options->json, "write the figures as JSON")->type_name("FILE");
-  command->callback([=] { *code = BenchStep(*options); });
+  command->callback([=, &kinds] { *code = BenchStep(*options, kinds); });
 }
 
 void AddPullPushFlags(CLI::App& command, PullPushOptions& options) {
@@ -143,12 +143,12 @@ void AddPullPush(CLI::App& bench, int* code) {
 
 }  // namespace
 
-void AddBenchCommands(CLI::App& app, int* code) {
+void AddBenchCommands(CLI::App& app, const tasks::Kinds& kinds, int* code) {
   auto* bench =
       app.add_subcommand("bench", "measure how fast this machine runs what training is made of");
   bench->require_subcommand(1);
   AddStore(*bench, code);
-  AddStep(*bench, code);
+  AddStep(*bench, kinds, code);
   AddPullPush(*bench, code);
 }
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/tasks/kinds.h"
+
 namespace CLI {
 class App;
 }
@@ -21,7 +23,7 @@ struct StepOptions {
   int steps = 12;                    // timed steps
   std::string json;                  // file for the figures; empty: none
 };
-int BenchStep(const StepOptions& options);
+int BenchStep(const StepOptions& options, const tasks::Kinds& kinds);
 
 struct StoreOptions {
   std::vector<std::string> ops;  // gather, sgd, adagrad, grow; empty: the first three
@@ -62,6 +64,6 @@ struct PullPushOptions {
 int BenchPullPush(const PullPushOptions& options);
 
 // Adds `bench` to `app` (cli::AddCommands).
-void AddBenchCommands(CLI::App& app, int* code);
+void AddBenchCommands(CLI::App& app, const tasks::Kinds& kinds, int* code);
 
 }  // namespace tandem::bench

@@ -3,8 +3,8 @@
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/job/job_config.h"
-#include "trainer/tasks/sequence_data.h"
-#include "trainer/tasks/text_data.h"
+#include "trainer/tasks/sequence_rec_task.h"
+#include "trainer/tasks/text_task.h"
 
 namespace tandem::bench {
 
@@ -71,20 +71,22 @@ data::Interactions RandomLog() {
 }  // namespace
 
 absl::StatusOr<BenchJob> MakeBenchJob(const std::string& preset,
-                                      const std::vector<std::string>& sets) {
+                                      const std::vector<std::string>& sets,
+                                      const tasks::Kinds& kinds) {
   BenchJob bench;
+  const LoadOptions load{.models = kinds.models(), .num_trainers = 1};
   if (preset == "gpt" || preset == "gpt2") {
     const bool small = preset == "gpt";
-    ASSIGN_OR_RETURN(bench.job,
-                     ParseJob(small ? kGpt : kGpt2, "preset " + preset, sets, {.num_trainers = 1}));
-    bench.data = std::make_unique<tasks::TextData>(
-        RandomText(small ? kGptVocabulary : kGpt2Vocabulary, bench.job.model().gpt().max_length()));
+    ASSIGN_OR_RETURN(bench.job, ParseJob(small ? kGpt : kGpt2, "preset " + preset, sets, load));
+    bench.data = std::make_unique<tasks::DataOf<tasks::TextTask>>(tasks::TextFile{RandomText(
+        small ? kGptVocabulary : kGpt2Vocabulary, bench.job.model().gpt().max_length())});
   } else if (preset == "sasrec") {
-    ASSIGN_OR_RETURN(bench.job, ParseJob(kSasRec, "preset sasrec", sets, {.num_trainers = 1}));
-    bench.data = std::make_unique<tasks::SequenceData>(RandomLog(), nullptr, "random");
+    ASSIGN_OR_RETURN(bench.job, ParseJob(kSasRec, "preset sasrec", sets, load));
+    bench.data = std::make_unique<tasks::DataOf<tasks::SequenceRecTask>>(
+        tasks::SequenceFiles{.interactions = RandomLog(), .path = "random"});
   } else {
-    ASSIGN_OR_RETURN(bench.job, LoadJob(preset, sets, {.num_trainers = 1}));
-    ASSIGN_OR_RETURN(bench.data, tasks::ReadJobData(bench.job));
+    ASSIGN_OR_RETURN(bench.job, LoadJob(preset, sets, load));
+    ASSIGN_OR_RETURN(bench.data, kinds.ReadData(bench.job));
   }
   return bench;
 }

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
-#include "trainer/tasks/job_data.h"
+#include "trainer/tasks/kinds.h"
 
 namespace tandem::bench {
 
@@ -23,6 +23,7 @@ struct BenchJob {
 // dropout 0.2, Adam over the whole item table. Any other preset is the path of a job file, whose
 // data are read. `sets` is that of LoadJob.
 absl::StatusOr<BenchJob> MakeBenchJob(const std::string& preset,
-                                      const std::vector<std::string>& sets);
+                                      const std::vector<std::string>& sets,
+                                      const tasks::Kinds& kinds);
 
 }  // namespace tandem::bench

@@ -268,7 +268,7 @@ struct Combination {
 
 // Lists the combinations to measure. Refuses bf16 for a job that was named on the command line and
 // has no bf16.
-absl::StatusOr<std::vector<Combination>> Plan(const StepOptions& options,
+absl::StatusOr<std::vector<Combination>> Plan(const StepOptions& options, const tasks::Kinds& kinds,
                                               const std::vector<BenchJob>& benches) {
   const auto asked = [&](const char* dtype) {
     return options.dtypes.empty() ||
@@ -283,10 +283,11 @@ absl::StatusOr<std::vector<Combination>> Plan(const StepOptions& options,
     const std::vector<int>& threads = !options.threads.empty() ? options.threads
                                       : place.device.is_cuda() ? one
                                                                : both;
-    const bool has_bf16 = bench.job.model().has_gpt();
+    const job::ModelRules& kind = kinds.Of(bench.job).rules;
+    const bool has_bf16 = kind.has_bf16;
     if (!has_bf16 && asked("bf16") && !options.dtypes.empty() && !options.presets.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--dtype bf16 with ", bench.job.name(), ", a sequence_rec; allowed: f32"));
+      return absl::InvalidArgumentError(absl::StrCat("--dtype bf16 with ", bench.job.name(), ", a ",
+                                                     kind.name, "; allowed: f32"));
     }
     for (const int count : threads) {
       if (asked("f32")) plan.push_back({&bench, count, false});
@@ -296,15 +297,15 @@ absl::StatusOr<std::vector<Combination>> Plan(const StepOptions& options,
   return plan;
 }
 
-absl::Status Run(const StepOptions& options) {
+absl::Status Run(const StepOptions& options, const tasks::Kinds& kinds) {
   const std::vector<std::string> presets =
       options.presets.empty() ? std::vector<std::string>{"gpt", "sasrec"} : options.presets;
   std::vector<BenchJob> benches;
   for (const std::string& preset : presets) {
-    ASSIGN_OR_RETURN(BenchJob bench, MakeBenchJob(preset, options.sets));
+    ASSIGN_OR_RETURN(BenchJob bench, MakeBenchJob(preset, options.sets, kinds));
     benches.push_back(std::move(bench));
   }
-  ASSIGN_OR_RETURN(const std::vector<Combination> plan, Plan(options, benches));
+  ASSIGN_OR_RETURN(const std::vector<Combination> plan, Plan(options, kinds, benches));
   JsonFile json(options.json);
   RETURN_IF_ERROR(json.status());
   std::vector<std::string> objects;
@@ -319,8 +320,8 @@ absl::Status Run(const StepOptions& options) {
 
 }  // namespace
 
-int BenchStep(const StepOptions& options) {
-  const absl::Status status = Run(options);
+int BenchStep(const StepOptions& options, const tasks::Kinds& kinds) {
+  const absl::Status status = Run(options, kinds);
   return status.ok() ? 0 : cli::ReportError(status);
 }
 

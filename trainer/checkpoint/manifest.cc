@@ -132,31 +132,22 @@ absl::Status CheckManifest(const std::string& folder, const CheckpointManifest& 
   return CheckCounts(manifest);
 }
 
-// Older jobs have no `placement` field; the model decides theirs.
-Job::Placement PlacementOf(const Job& job) {
+// Older jobs have no `placement` field; the model decides theirs. A kind that this program does not
+// know is newer than the field.
+Job::Placement PlacementOf(const Job& job, const job::Models& models) {
   if (job.placement() != Job::PLACEMENT_UNSPECIFIED) return job.placement();
-  return job.model().has_gpt() ? Job::REPLICATED : Job::PS;
+  const auto rules = models.Find(job.model());
+  return rules.ok() ? (*rules)->old_placement : Job::PS;
 }
 
 // The fields that define a saved model's shape and meaning.
-Job ModelOf(const Job& job) {
+Job ModelOf(const Job& job, const job::Models& models) {
   Job kept;
-  kept.set_placement(PlacementOf(job));
+  kept.set_placement(PlacementOf(job, models));
   kept.mutable_data()->set_ids(job.data().ids());
   *kept.mutable_model() = job.model();
-  if (kept.model().has_sequence_rec()) {
-    SequenceRec& model = *kept.mutable_model()->mutable_sequence_rec();
-    model.clear_dropout();
-    model.clear_init_stddev();
-    model.clear_loss();
-    model.clear_num_negatives();
-  } else if (kept.model().has_gpt()) {
-    Gpt& model = *kept.mutable_model()->mutable_gpt();
-    model.clear_dropout();
-    model.clear_init();
-    model.clear_init_stddev();
-    model.clear_embedding_stddev();
-  }
+  if (const auto rules = models.Find(job.model()); rules.ok())
+    (*rules)->clear_training_fields(kept.mutable_model());
   for (const Table& table : job.tables()) {
     Table& added = *kept.add_tables();
     added.set_name(table.name());
@@ -168,10 +159,10 @@ Job ModelOf(const Job& job) {
 // The fields that decide the computation of a run from step to step. Excludes fields that users
 // tune during a run (learning rates, schedules, decay, clipping), and fields about lengths,
 // frequencies and machines.
-Job RunOf(const Job& job) {
+Job RunOf(const Job& job, const job::Models& models) {
   Job kept;
   kept.set_seed(job.seed());
-  kept.set_placement(PlacementOf(job));
+  kept.set_placement(PlacementOf(job, models));
   *kept.mutable_model() = job.model();
   *kept.mutable_tables() = job.tables();
   for (Table& table : *kept.mutable_tables()) {
@@ -207,8 +198,10 @@ std::string Differences(const Job& saved, const Job& ours) {
 
 // Checks that the tables' specifications match the job. A replicated table is a dense parameter and
 // has no specification.
-absl::Status CheckSpecs(const Job& job, const CheckpointManifest& manifest) {
-  if (PlacementOf(job) == Job::REPLICATED && manifest.tables().empty()) return absl::OkStatus();
+absl::Status CheckSpecs(const Job& job, const CheckpointManifest& manifest,
+                        const job::Models& models) {
+  if (PlacementOf(job, models) == Job::REPLICATED && manifest.tables().empty())
+    return absl::OkStatus();
   bool same = manifest.tables_size() == job.tables_size();
   for (int i = 0; same && i < job.tables_size(); ++i) {
     const TableSpec& spec = manifest.tables(i);
@@ -270,9 +263,11 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
   return manifest;
 }
 
-absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest) {
-  const std::string differences = Differences(ModelOf(manifest.job()), ModelOf(job));
-  if (differences.empty()) return CheckSpecs(job, manifest);
+absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest,
+                            const job::Models& models) {
+  const std::string differences =
+      Differences(ModelOf(manifest.job(), models), ModelOf(job, models));
+  if (differences.empty()) return CheckSpecs(job, manifest, models);
   return absl::FailedPreconditionError(
       absl::StrCat("checkpoint of another model: ", differences,
                    " (checkpoint -> job); use the job that it was trained with"));
@@ -287,9 +282,10 @@ absl::Status CheckSameVocabulary(const Job& job, const std::string& symbols,
                    manifest.job().data().path(), "; give that text as data.path"));
 }
 
-absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest) {
-  RETURN_IF_ERROR(CheckSameModel(job, manifest));
-  const std::string differences = Differences(RunOf(manifest.job()), RunOf(job));
+absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest,
+                          const job::Models& models) {
+  RETURN_IF_ERROR(CheckSameModel(job, manifest, models));
+  const std::string differences = Differences(RunOf(manifest.job(), models), RunOf(job, models));
   if (differences.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("checkpoint of another run: ", differences,

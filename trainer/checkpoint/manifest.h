@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/checkpoint.pb.h"
+#include "trainer/job/model_rules.h"
 
 namespace tandem::checkpoint {
 
@@ -26,7 +27,9 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder);
 // FailedPrecondition if the saved model cannot be the model that `job` describes. Names the
 // differing fields of the model, the tables and their placement, with both values. Fields that only
 // training reads (dropout, loss, optimizers, first values) may differ.
-absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest);
+// REQUIRES: `models` knows the job's kind.
+absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest,
+                            const job::Models& models);
 // FailedPrecondition unless `symbols` equals the saved model's vocabulary. `symbols` is the
 // vocabulary of `job`'s text, "" if there is none. Another vocabulary of equal size has the shape
 // but not the meaning.
@@ -38,6 +41,7 @@ absl::Status CheckSameVocabulary(const Job& job, const std::string& symbols,
 // - the optimizer's kind, betas or epsilon.
 // These may differ: learning rates, schedules, decay, clipping, lengths, evaluation, logging,
 // checkpoints, paths, layout, accumulation, precision and machines.
-absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest);
+absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest,
+                          const job::Models& models);
 
 }  // namespace tandem::checkpoint

@@ -168,7 +168,8 @@ void AddSetFlag(CLI::App& command, std::vector<std::string>& sets) {
       ->allow_extra_args(false);
 }
 
-int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) {
+int RunCommandLine(int argc, char** argv, const tasks::Kinds& kinds,
+                   const std::vector<AddCommands>& more) {
   PrepareLimits();
   TakeSignals();
   rpc::PrepareProcess();
@@ -188,23 +189,24 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) 
   launch_command->add_flag("--local", launch.local,
                            "everything in one process; replicas are threads; the same bits");
   AddMasterFlag(*launch_command, launch.master, "the master's address; default: a free port");
-  launch_command->callback([&] { code = WithinLimits([&] { return Launch(launch); }); });
+  launch_command->callback([&] { code = WithinLimits([&] { return Launch(launch, kinds); }); });
 
   // Each command has its own options, because their defaults differ.
   RoleOptions master_options, ps_options, trainer_options, worker_options;
   auto* master = app.add_subcommand("master", "run a job's master");
   AddRoleFlags(*master, master_options, true);
-  master->callback([&] { code = WithinLimits([&] { return RunMaster(master_options); }); });
+  master->callback([&] { code = WithinLimits([&] { return RunMaster(master_options, kinds); }); });
   auto* ps = app.add_subcommand("ps", "run one parameter server of a job");
   AddRoleFlags(*ps, ps_options, false);
-  ps->callback([&] { code = WithinLimits([&] { return RunPs(ps_options); }); });
+  ps->callback([&] { code = WithinLimits([&] { return RunPs(ps_options, kinds); }); });
   auto* trainer = app.add_subcommand("trainer", "run one trainer of a job");
   AddRoleFlags(*trainer, trainer_options, false);
-  trainer->callback([&] { code = WithinLimits([&] { return RunTrainer(trainer_options); }); });
+  trainer->callback(
+      [&] { code = WithinLimits([&] { return RunTrainer(trainer_options, kinds); }); });
   auto* worker =
       app.add_subcommand("worker", "run one worker of a job, which hosts remote modules");
   AddRoleFlags(*worker, worker_options, false);
-  worker->callback([&] { code = WithinLimits([&] { return RunWorker(worker_options); }); });
+  worker->callback([&] { code = WithinLimits([&] { return RunWorker(worker_options, kinds); }); });
 
   EvalOptions eval;
   auto* eval_command = app.add_subcommand("eval",
@@ -221,7 +223,7 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) 
                    "write one line per user: user, target, rank, the 20 best items; of a text one "
                    "per window: number, symbols, mean loss")
       ->type_name("FILE");
-  eval_command->callback([&] { code = Eval(eval); });
+  eval_command->callback([&] { code = Eval(eval, kinds); });
 
   GenerateOptions generate;
   auto* generate_command =
@@ -249,9 +251,9 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) 
       ->capture_default_str();
   generate_command->add_option("--seed", generate.seed, "the same seed gives the same text")
       ->capture_default_str();
-  generate_command->callback([&] { code = Generate(generate); });
+  generate_command->callback([&] { code = Generate(generate, kinds); });
 
-  for (const AddCommands add : more) add(app, &code);
+  for (const AddCommands add : more) add(app, kinds, &code);
 
   InspectOptions inspect;
   auto* inspect_command =

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/tasks/kinds.h"
+
 namespace CLI {
 class App;
 }
@@ -12,12 +14,13 @@ class App;
 namespace tandem::cli {
 
 // Adds commands to `app`. The callback of each command sets `code`, the process's exit code.
-// Objects that callbacks use outlive this call.
-using AddCommands = void (*)(CLI::App& app, int* code);
+// Objects that callbacks use outlive this call; `kinds` does.
+using AddCommands = void (*)(CLI::App& app, const tasks::Kinds& kinds, int* code);
 
 // Runs `tandem` with these arguments and the commands of `more` beside its own. Returns the exit
 // code. Changes how the process keeps freed memory.
-int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more);
+int RunCommandLine(int argc, char** argv, const tasks::Kinds& kinds,
+                   const std::vector<AddCommands>& more);
 
 // Adds `--set PATH=VALUE` to a command.
 void AddSetFlag(CLI::App& command, std::vector<std::string>& sets);

@@ -1,5 +1,6 @@
 // The subcommands of `tandem`, one file each. Each returns the process's exit code and reports
 // errors to the user on stderr.
+// Commands that read a job take the kinds of model that the program knows.
 // Thread rule: the main thread.
 #pragma once
 
@@ -9,15 +10,16 @@
 #include <vector>
 
 #include "trainer/cli/run_options.h"
+#include "trainer/tasks/kinds.h"
 
 namespace tandem::cli {
 
-int Launch(const RunOptions& options);
-int RunLocal(const RunOptions& options);
-int RunMaster(const RoleOptions& options);
-int RunPs(const RoleOptions& options);
-int RunTrainer(const RoleOptions& options);
-int RunWorker(const RoleOptions& options);
+int Launch(const RunOptions& options, const tasks::Kinds& kinds);
+int RunLocal(const RunOptions& options, const tasks::Kinds& kinds);
+int RunMaster(const RoleOptions& options, const tasks::Kinds& kinds);
+int RunPs(const RoleOptions& options, const tasks::Kinds& kinds);
+int RunTrainer(const RoleOptions& options, const tasks::Kinds& kinds);
+int RunWorker(const RoleOptions& options, const tasks::Kinds& kinds);
 
 struct EvalOptions {
   std::string job_path;
@@ -25,7 +27,7 @@ struct EvalOptions {
   std::string checkpoint;         // a step's folder, or a folder of several: takes the best
   std::string dump;               // file for one line per evaluated example; empty: none
 };
-int Eval(const EvalOptions& options);
+int Eval(const EvalOptions& options, const tasks::Kinds& kinds);
 
 struct GenerateOptions {
   std::string checkpoint;  // a step's folder, or a folder of several: takes the best
@@ -36,7 +38,7 @@ struct GenerateOptions {
   int top_k = 0;  // 0: all
   uint64_t seed = 1;
 };
-int Generate(const GenerateOptions& options);
+int Generate(const GenerateOptions& options, const tasks::Kinds& kinds);
 
 struct InspectOptions {
   // A step's folder, or a folder of several: checks all, describes the newest.

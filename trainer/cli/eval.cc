@@ -59,14 +59,14 @@ class Dump {
 // Reads the job's data with the checkpoint's catalogue, so that a part of a log is ranked like the
 // whole log.
 absl::StatusOr<std::unique_ptr<tasks::JobData>> ReadDataOf(const checkpoint::Checkpoint& saved,
-                                                           Job* job) {
+                                                           const tasks::Kinds& kinds, Job* job) {
   const CheckpointManifest& manifest = saved.manifest;
   RETURN_IF_ERROR(checkpoint::CheckSameCatalogue(*job, manifest));
   const uint64_t catalogue = checkpoint::CatalogueOf(manifest);
   if (catalogue != 0 && job->data().ids() == Data::DENSE)
     job->mutable_data()->set_num_items(catalogue);
   ASSIGN_OR_RETURN(const std::string item_ids, checkpoint::ReadItemIds(saved));
-  auto data = tasks::ReadJobData(*job, tasks::DataUse::EVALUATE, item_ids);
+  auto data = kinds.ReadData(*job, tasks::DataUse::EVALUATE, item_ids);
   if (catalogue == 0 || data.status().code() != absl::StatusCode::kDataLoss) return data;
   return absl::DataLossError(absl::StrCat(data.status().message(),
                                           " (the checkpoint's catalogue is 1 .. ", catalogue, ")"));
@@ -86,12 +86,12 @@ void PrintData(const tasks::JobData& data, const CheckpointManifest& manifest) {
       known ? "" : ", the largest id of this data: the checkpoint does not say its catalogue");
 }
 
-absl::Status Run(const EvalOptions& options) {
-  ASSIGN_OR_RETURN(Job job, LoadJob(options.job_path, options.sets, {.num_trainers = 0}));
+absl::Status Run(const EvalOptions& options, const tasks::Kinds& kinds) {
+  ASSIGN_OR_RETURN(Job job, LoadJob(options.job_path, options.sets, {.models = kinds.models()}));
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved,
                    checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
-  RETURN_IF_ERROR(checkpoint::CheckSameModel(job, saved.manifest));
-  ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, ReadDataOf(saved, &job));
+  RETURN_IF_ERROR(checkpoint::CheckSameModel(job, saved.manifest, kinds.models()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, ReadDataOf(saved, kinds, &job));
   RETURN_IF_ERROR(checkpoint::CheckSameVocabulary(job, data->Symbols(), saved.manifest));
   Dump dump(options.dump);
   RETURN_IF_ERROR(dump.status());
@@ -135,8 +135,8 @@ absl::Status Run(const EvalOptions& options) {
 
 }  // namespace
 
-int Eval(const EvalOptions& options) {
-  const absl::Status status = Run(options);
+int Eval(const EvalOptions& options, const tasks::Kinds& kinds) {
+  const absl::Status status = Run(options, kinds);
   return status.ok() ? 0 : ReportError(status);
 }
 

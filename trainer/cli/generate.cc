@@ -12,8 +12,6 @@
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/saved_tables.h"
 #include "trainer/data/vocabulary.h"
-#include "trainer/job/job_options.h"
-#include "trainer/models/gpt_decoder.h"
 #include "trainer/models/sampling.h"
 #include "trainer/tasks/embedding_table.h"
 
@@ -65,37 +63,42 @@ absl::StatusOr<Variable> TokenRows(const checkpoint::Checkpoint& saved, int64_t 
   return Variable::Constant(rows);
 }
 
-absl::Status Run(const GenerateOptions& options) {
+absl::Status Run(const GenerateOptions& options, const tasks::Kinds& kinds) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved,
                    checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
   const Job& job = saved.manifest.job();
-  if (!job.model().has_gpt()) {
+  const bool is_known = kinds.models().Find(job.model()).ok();
+  const tasks::MakeTextDecoder make_decoder = is_known ? kinds.Of(job).make_decoder : nullptr;
+  if (is_known && make_decoder == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("checkpoint ", saved.folder, " holds no language model"));
   }
-  RETURN_IF_ERROR(CheckSavedJob(saved));
+  RETURN_IF_ERROR(CheckSavedJob(saved, kinds.models()));  // also refuses an unknown kind
   const auto vocabulary = data::Vocabulary::FromSymbols(saved.manifest.symbols());
   if (!vocabulary.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat("checkpoint ", saved.folder, ": ", vocabulary.status().message()));
   }
   ASSIGN_OR_RETURN(const std::vector<int64_t> prompt, EncodePrompt(options.prompt, *vocabulary));
-  ParameterSet parameters(job.seed(), DType::F32);
-  const models::Gpt gpt(job::GptOptionsOf(job, vocabulary->size()), parameters);
-  RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
   ThreadPool pool(1);
   Stream stream(&pool);
   ASSIGN_OR_RETURN(const Variable rows, TokenRows(saved, vocabulary->size(), stream));
+  ParameterSet parameters(job.seed(), DType::F32);
+  const auto decoder = make_decoder({.job = job,
+                                     .vocabulary_size = vocabulary->size(),
+                                     .rows = rows,
+                                     .parameters = parameters,
+                                     .stream = &stream});
+  RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
 
-  models::GptDecoder decoder(&gpt, rows, &stream);
   const models::SamplingOptions sampling{
       .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p};
   const RandomKey key{options.seed, StableHash("generate")};
   std::fputs(vocabulary->Decode(prompt).c_str(), stdout);
   std::vector<int64_t> next = prompt;
   for (int i = 0; i < options.length; ++i) {
-    const Tensor logits = decoder.Feed(next);
+    const Tensor logits = decoder->Feed(next);
     if (!std::isfinite(kernels::SumOfSquares(logits.view(), stream))) {
       return absl::OutOfRangeError(absl::StrCat(
           "checkpoint ", saved.folder, ": the model gives a logit that is not finite (NaN or ",
@@ -112,8 +115,8 @@ absl::Status Run(const GenerateOptions& options) {
 
 }  // namespace
 
-int Generate(const GenerateOptions& options) {
-  const absl::Status status = Run(options);
+int Generate(const GenerateOptions& options, const tasks::Kinds& kinds) {
+  const absl::Status status = Run(options, kinds);
   return status.ok() ? 0 : ReportError(status);
 }
 

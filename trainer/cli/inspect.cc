@@ -25,6 +25,7 @@
 #include "trainer/checkpoint/saved_data.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/process/failure.h"
+#include "trainer/job/model_rules.h"
 #include "trainer/report/text_table.h"
 
 namespace tandem::cli {
@@ -129,7 +130,7 @@ void PrintState(const CheckpointManifest& manifest) {
   const Job& job = manifest.job();
   line("job",
        absl::StrCat(absl::Utf8SafeCEscape(job.name()), ", ",
-                    job.model().has_gpt() ? "gpt" : "sequence_rec", ", seed ", manifest.seed()));
+                    absl::Utf8SafeCEscape(job::KindOf(job.model())), ", seed ", manifest.seed()));
   std::string stands = absl::StrCat("after step ", Grouped(manifest.step()), ", in epoch ",
                                     Grouped(manifest.epoch()));
   if (manifest.epoch_steps() > 0) {

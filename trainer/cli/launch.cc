@@ -66,11 +66,12 @@ absl::Status StartRoles(const RunOptions& options, const std::string& master,
 
 }  // namespace
 
-int Launch(const RunOptions& options) {
+int Launch(const RunOptions& options, const tasks::Kinds& kinds) {
   if (absl::Status status = CheckOutPath(options); !status.ok()) return ReportError(status);
-  if (options.local) return RunLocal(options);
+  if (options.local) return RunLocal(options, kinds);
   CatchSignals();
-  const auto job = LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers});
+  const auto job = LoadJob(options.job_path, options.sets,
+                           {.models = kinds.models(), .num_trainers = options.num_trainers});
   if (!job.ok()) return ReportError(job.status());
   if (const auto place = job::DeviceOf(*job, 0, options.num_trainers); !place.ok())
     return ReportError(place.status());

@@ -86,9 +86,10 @@ absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobD
   return results[0];
 }
 
-absl::Status Run(const RunOptions& options) {
+absl::Status Run(const RunOptions& options, const tasks::Kinds& kinds) {
   ASSIGN_OR_RETURN(const Job job,
-                   LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+                   LoadJob(options.job_path, options.sets,
+                           {.models = kinds.models(), .num_trainers = options.num_trainers}));
   ASSIGN_OR_RETURN(const job::ComputePlace first, job::DeviceOf(job, 0, options.num_trainers));
   ASSIGN_OR_RETURN(const auto lock, FolderLock::Take(options.out, "launch"));
   const SignalWatch ending([] { return false; }, [&lock] { lock->MarkEnding(); });
@@ -97,9 +98,9 @@ absl::Status Run(const RunOptions& options) {
     std::printf("the run in %s has completed: nothing to go on with\n", options.out.c_str());
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, tasks::ReadJobData(job));
+  ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, kinds.ReadData(job));
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved,
-                   CheckpointToResume(options, job, *data));
+                   CheckpointToResume(options, job, *data, kinds.models()));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   ASSIGN_OR_RETURN(auto output, OpenRunOutput(options, *data, resumed));
   output->Note(Banner(job, *data, 0, options.num_trainers, first.device));
@@ -117,9 +118,9 @@ absl::Status Run(const RunOptions& options) {
 
 }  // namespace
 
-int RunLocal(const RunOptions& options) {
+int RunLocal(const RunOptions& options, const tasks::Kinds& kinds) {
   CatchSignals();
-  const absl::Status status = Run(options);
+  const absl::Status status = Run(options, kinds);
   return status.ok() ? 0 : ReportError(status);
 }
 

@@ -12,10 +12,11 @@ namespace tandem::cli {
 
 namespace {
 
-absl::Status Serve(const RoleOptions& options, bool* told) {
+absl::Status Serve(const RoleOptions& options, const tasks::Kinds& kinds, bool* told) {
   ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "master-0"));
   ASSIGN_OR_RETURN(const Job job,
-                   LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+                   LoadJob(options.job_path, options.sets,
+                           {.models = kinds.models(), .num_trainers = options.num_trainers}));
   rpc::MembershipOptions membership;
   membership.num_ps = static_cast<uint32_t>(options.num_ps);
   membership.num_trainers = static_cast<uint32_t>(options.num_trainers);
@@ -42,10 +43,10 @@ absl::Status Serve(const RoleOptions& options, bool* told) {
 
 }  // namespace
 
-int RunMaster(const RoleOptions& options) {
+int RunMaster(const RoleOptions& options, const tasks::Kinds& kinds) {
   CatchSignals();
   bool told = false;
-  const absl::Status status = Serve(options, &told);
+  const absl::Status status = Serve(options, kinds, &told);
   return status.ok() ? 0 : ReportRoleError("master-0", status, told);
 }
 

@@ -23,10 +23,12 @@ ps::FolderLimits FoldersOf(const RunOptions& options) {
   return limits;
 }
 
-absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& client) {
+absl::Status Serve(const RoleOptions& options, const tasks::Kinds& kinds,
+                   std::unique_ptr<rpc::MasterClient>& client) {
   ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "ps"));
   ASSIGN_OR_RETURN(const Job job,
-                   LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+                   LoadJob(options.job_path, options.sets,
+                           {.models = kinds.models(), .num_trainers = options.num_trainers}));
   ps::TableHost host(job.ps().threads());
   ps::EmbeddingService service(host);
   service.RestrictFolders(FoldersOf(options));
@@ -59,9 +61,9 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
 
 }  // namespace
 
-int RunPs(const RoleOptions& options) {
+int RunPs(const RoleOptions& options, const tasks::Kinds& kinds) {
   std::unique_ptr<rpc::MasterClient> client;
-  const absl::Status status = Serve(options, client);
+  const absl::Status status = Serve(options, kinds, client);
   return LeaveJob(PS, options.index, client.get(), status);
 }
 

@@ -118,8 +118,8 @@ absl::StatusOr<std::unique_ptr<FolderLock>> LockOutput(const RoleOptions& option
   return lock;
 }
 
-absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient& master,
-                   Abortable& abortable) {
+absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const Job& job,
+                   rpc::MasterClient& master, Abortable& abortable) {
   const rpc::Assignment& assignment = master.assignment();
   const int num_trainers = static_cast<int>(assignment.MembersOf(TRAINER).size());
   ASSIGN_OR_RETURN(const job::ComputePlace place, PlaceOf(assignment, job));
@@ -129,10 +129,10 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                              if (lock) lock->MarkEnding();
                            });
   if (IsFinished(options)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, tasks::ReadJobData(job));
+  ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, kinds.ReadData(job));
   const int num_ps = static_cast<int>(assignment.MembersOf(PS).size());
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved,
-                   CheckpointToResume(options, job, *data));
+                   CheckpointToResume(options, job, *data, kinds.models()));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   std::unique_ptr<report::RunOutput> output;
   if (assignment.rank == 0) {
@@ -182,18 +182,19 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
 
 }  // namespace
 
-int RunTrainer(const RoleOptions& options) {
+int RunTrainer(const RoleOptions& options, const tasks::Kinds& kinds) {
   Abortable abortable;
   std::unique_ptr<rpc::MasterClient> master;
   const absl::Status status = [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckOutPath(options));
     ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "trainer"));
-    ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets,
-                                            {.num_trainers = options.num_trainers}));
+    ASSIGN_OR_RETURN(const Job job,
+                     LoadJob(options.job_path, options.sets,
+                             {.models = kinds.models(), .num_trainers = options.num_trainers}));
     ASSIGN_OR_RETURN(
         master, Join(options, TRAINER, job, credentials, options.listen,
                      [&abortable](absl::Status reason) { abortable.Abort(std::move(reason)); }));
-    return Train(options, job, *master, abortable);
+    return Train(options, kinds, job, *master, abortable);
   }();
   return LeaveJob(TRAINER, options.index, master.get(), status);
 }

@@ -13,10 +13,12 @@ namespace tandem::cli {
 
 namespace {
 
-absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& client) {
+absl::Status Serve(const RoleOptions& options, const tasks::Kinds& kinds,
+                   std::unique_ptr<rpc::MasterClient>& client) {
   ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "worker"));
   ASSIGN_OR_RETURN(const Job job,
-                   LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+                   LoadJob(options.job_path, options.sets,
+                           {.models = kinds.models(), .num_trainers = options.num_trainers}));
   ThreadPool pool(job.runtime().threads());
   remote::ModuleRegistry modules;
   remote::AddLayers(modules);
@@ -37,9 +39,9 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
 
 }  // namespace
 
-int RunWorker(const RoleOptions& options) {
+int RunWorker(const RoleOptions& options, const tasks::Kinds& kinds) {
   std::unique_ptr<rpc::MasterClient> client;
-  const absl::Status status = Serve(options, client);
+  const absl::Status status = Serve(options, kinds, client);
   return LeaveJob(WORKER, options.index, client.get(), status);
 }
 

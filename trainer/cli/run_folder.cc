@@ -124,7 +124,8 @@ absl::Status CheckOlderRun(const RunOptions& options) {
 }
 
 absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(
-    const RunOptions& options, const Job& job, const tasks::JobData& data) {
+    const RunOptions& options, const Job& job, const tasks::JobData& data,
+    const job::Models& models) {
   if (options.resume.empty()) return std::nullopt;
   const std::string folder = NamesCheckpoint(options) ? options.resume : CheckpointsOf(options);
   if (!NamesCheckpoint(options) && checkpoint::ListCheckpoints(folder).empty()) {
@@ -134,7 +135,7 @@ absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(
                      "; --resume=auto or --overwrite begins anew"));
   }
   ASSIGN_OR_RETURN(checkpoint::Checkpoint saved, OpenNewest(folder));
-  RETURN_IF_ERROR(checkpoint::CheckSameRun(job, saved.manifest));
+  RETURN_IF_ERROR(checkpoint::CheckSameRun(job, saved.manifest, models));
   RETURN_IF_ERROR(checkpoint::CheckSameVocabulary(job, data.Symbols(), saved.manifest));
   if (!options.data_changed)
     RETURN_IF_ERROR(checkpoint::CheckSameData(data.Files(), saved.manifest));

@@ -9,6 +9,7 @@
 #include "proto/job.pb.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/run_options.h"
+#include "trainer/job/model_rules.h"
 #include "trainer/report/run_output.h"
 #include "trainer/tasks/job_data.h"
 
@@ -30,8 +31,10 @@ absl::Status CheckOlderRun(const RunOptions& options);
 // Returns the checkpoint that --resume asks for, checked to the last byte and against the job and
 // its data. Returns nothing for a new run. FailedPrecondition if there is no checkpoint or it does
 // not fit. Changes nothing.
-absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(
-    const RunOptions& options, const Job& job, const tasks::JobData& data);
+absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options,
+                                                                         const Job& job,
+                                                                         const tasks::JobData& data,
+                                                                         const job::Models& models);
 
 // For rank 0: makes the folder if missing. `resumed` is null for a new run.
 absl::StatusOr<std::unique_ptr<report::RunOutput>> OpenRunOutput(

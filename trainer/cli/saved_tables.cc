@@ -6,8 +6,8 @@
 
 namespace tandem::cli {
 
-absl::Status CheckSavedJob(const checkpoint::Checkpoint& saved) {
-  const auto job = ParseJob(DumpJob(saved.manifest.job()), "job", {}, {});
+absl::Status CheckSavedJob(const checkpoint::Checkpoint& saved, const job::Models& models) {
+  const auto job = ParseJob(DumpJob(saved.manifest.job()), "job", {}, {.models = models});
   if (job.ok()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("checkpoint ", saved.folder, ": no job has the fields of its manifest's: ",

@@ -10,12 +10,13 @@
 #include "ps/server/table_host.h"
 #include "trainer/autograd/variable.h"
 #include "trainer/checkpoint/reader.h"
+#include "trainer/job/model_rules.h"
 
 namespace tandem::cli {
 
 // For commands that take the job from the manifest. FailedPrecondition unless that job keeps the
 // limits of proto/job.proto.
-absl::Status CheckSavedJob(const checkpoint::Checkpoint& saved);
+absl::Status CheckSavedJob(const checkpoint::Checkpoint& saved, const job::Models& models);
 
 class SavedTables {
  public:

@@ -1,24 +1,20 @@
 #include "trainer/job/field_value.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 #include <limits>
 #include <optional>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/check.h"
 #include "kernels/base/utf8.h"
 #include "trainer/job/nearest_name.h"
+#include "trainer/job/number_text.h"
 
 namespace tandem {
 namespace {
@@ -52,6 +48,7 @@ std::string NearestInside(const Descriptor* type, const std::string& prefix, std
       *best_distance = distance;
     }
     if (field->message_type() == nullptr || field->is_repeated()) continue;
+    if (OptionsOf(field->message_type()) != nullptr) continue;
     const std::string inner =
         NearestInside(field->message_type(), path + ".", name, depth - 1, best_distance);
     if (!inner.empty()) best = inner;
@@ -62,45 +59,6 @@ std::string NearestInside(const Descriptor* type, const std::string& prefix, std
 std::string Found(const WrittenValue& value) {
   if (value.quoted) return absl::StrCat("found \"", Printable(value.text), "\"");
   return absl::StrCat("found ", value.text.empty() ? "nothing" : Printable(value.text));
-}
-
-// True for a number with a leading zero: 010 is 8 in text format and 10 to most readers.
-bool HasLeadingZero(std::string_view text) {
-  if (!text.empty() && text[0] == '-') text.remove_prefix(1);
-  return text.size() > 1 && text[0] == '0' && absl::ascii_isdigit(text[1]);
-}
-
-// Parses decimal or 0x...; returns nothing unless it is a whole number of at most `high`.
-std::optional<uint64_t> ParseMagnitude(std::string_view digits, uint64_t high) {
-  if (digits.empty() || !absl::ascii_isdigit(digits[0]) || HasLeadingZero(digits))
-    return std::nullopt;
-  const std::string text(digits);
-  char* end = nullptr;
-  errno = 0;
-  const uint64_t magnitude = std::strtoull(text.c_str(), &end, 0);
-  if (errno != 0 || *end != '\0' || magnitude > high) return std::nullopt;
-  return magnitude;
-}
-
-std::optional<int64_t> ParseSigned(std::string_view text, int64_t high) {
-  const bool negative = !text.empty() && text[0] == '-';
-  const std::optional<uint64_t> magnitude = ParseMagnitude(
-      text.substr(negative ? 1 : 0), static_cast<uint64_t>(high) + (negative ? 1 : 0));
-  if (!magnitude.has_value()) return std::nullopt;
-  return static_cast<int64_t>(negative ? 0 - *magnitude : *magnitude);
-}
-
-std::optional<double> ParseReal(const std::string& text, double high) {
-  double number = 0;
-  if (HasLeadingZero(text) || !absl::SimpleAtod(text, &number) || !(std::fabs(number) <= high))
-    return std::nullopt;
-  return number;
-}
-
-std::optional<bool> ParseBool(std::string_view text) {
-  if (text == "true") return true;
-  if (text == "false") return false;
-  return std::nullopt;
 }
 
 // A first value with this ending stands for an absent field.
@@ -211,6 +169,33 @@ std::string AssignScalar(const std::string& path, const FieldDescriptor* field,
                     HasLeadingZero(value.text);
   return absl::StrCat(path, " takes ", TakesWhat(field), zero ? " without leading zeros; " : "; ",
                       Found(value));
+}
+
+const FieldDescriptor* OptionsOf(const Descriptor* type) {
+  if (type->field_count() != 1 || !type->field(0)->is_map()) return nullptr;
+  const Descriptor* entry = type->field(0)->message_type();
+  const bool of_texts = entry->map_key()->cpp_type() == FieldDescriptor::CPPTYPE_STRING &&
+                        entry->map_value()->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+  return of_texts ? type->field(0) : nullptr;
+}
+
+std::string AssignOption(const std::string& path, const std::string& key, const WrittenValue& value,
+                         Message* message) {
+  const FieldDescriptor* options = OptionsOf(message->GetDescriptor());
+  TANDEM_CHECK(options != nullptr) << path;
+  const FieldDescriptor *key_field = options->message_type()->map_key(),
+                        *value_field = options->message_type()->map_value();
+  const Reflection* reflection = message->GetReflection();
+  Message* entry = nullptr;
+  for (int i = 0; i < reflection->FieldSize(*message, options) && entry == nullptr; ++i) {
+    Message* other = reflection->MutableRepeatedMessage(message, options, i);
+    if (other->GetReflection()->GetString(*other, key_field) == key) entry = other;
+  }
+  if (entry == nullptr) entry = reflection->AddMessage(message, options);
+  entry->GetReflection()->SetString(entry, key_field, key);
+  WrittenValue text = value;
+  text.quoted = true;  // every value is kept as text
+  return AssignScalar(path, value_field, text, entry);
 }
 
 std::string UnknownField(const Descriptor* type, std::string_view name) {

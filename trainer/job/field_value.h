@@ -26,6 +26,14 @@ struct WrittenValue {
 std::string AssignScalar(const std::string& path, const google::protobuf::FieldDescriptor* field,
                          const WrittenValue& value, google::protobuf::Message* message);
 
+// The only field of a message whose keys are free, as those of Custom.Options: a map of texts. Null
+// for other messages.
+const google::protobuf::FieldDescriptor* OptionsOf(const google::protobuf::Descriptor* type);
+
+// Sets an option. `message` is of a type with free keys. Returns "" or a sentence, as AssignScalar.
+std::string AssignOption(const std::string& path, const std::string& key, const WrittenValue& value,
+                         google::protobuf::Message* message);
+
 // The kind of value that the field takes: "a whole number", "true or false", ...
 std::string TakesWhat(const google::protobuf::FieldDescriptor* field);
 

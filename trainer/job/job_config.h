@@ -14,8 +14,12 @@
 namespace tandem {
 
 class Job;  // proto/job.pb.h
+namespace job {
+class Models;  // model_rules.h
+}
 
 struct LoadOptions {
+  const job::Models& models;  // the kinds of model that the job may have
   // The value that parallel.dp must have. 0: the layout does not matter (eval) and dp may be
   // anything.
   int num_trainers = 0;

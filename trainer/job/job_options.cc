@@ -8,23 +8,6 @@
 
 namespace tandem::job {
 
-namespace {
-
-kernels::Activation ActivationOf(ActivationType type) {
-  switch (type) {
-    case RELU:
-      return kernels::Activation::RELU;
-    case SILU:
-      return kernels::Activation::SILU;
-    case GELU_TANH:
-      return kernels::Activation::GELU_TANH;
-    default:
-      return kernels::Activation::GELU;
-  }
-}
-
-}  // namespace
-
 absl::StatusOr<ComputePlace> DeviceOf(const Job& job, int place, int num_trainers) {
   if (job.device() == CPU) return ComputePlace();
   const CudaInfo cuda = QueryCuda();
@@ -49,48 +32,6 @@ absl::StatusOr<comm::DeviceGroup> MakeDeviceGroup(const Job& job, const ComputeP
                                                                            : comm::Transport::ANY,
                                 .timeout = timeout},
                                absl::Now() + timeout);
-}
-
-models::SequenceRecOptions SequenceRecOptionsOf(const Job& job) {
-  const SequenceRec& model = job.model().sequence_rec();
-  models::SequenceRecOptions options;
-  options.dim = job.tables(0).dim();
-  options.max_length = model.max_length();
-  options.layers = model.layers();
-  options.heads = model.heads();
-  options.ffn_dim = model.ffn_dim();
-  options.activation = ActivationOf(model.activation());
-  options.dropout = model.dropout();
-  options.norm_epsilon = model.norm_epsilon();
-  options.init_stddev = model.init_stddev();
-  options.loss = model.loss() == FULL_SOFTMAX      ? models::SequenceLossKind::FULL_SOFTMAX
-                 : model.loss() == SAMPLED_SOFTMAX ? models::SequenceLossKind::SAMPLED_SOFTMAX
-                                                   : models::SequenceLossKind::BCE;
-  return options;
-}
-
-models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size) {
-  const Gpt& model = job.model().gpt();
-  models::GptOptions options;
-  options.vocabulary_size = vocabulary_size;
-  options.max_length = model.max_length();
-  options.layers = model.layers();
-  options.heads = model.heads();
-  options.dim = model.dim();
-  options.ffn_dim = model.ffn_dim();
-  options.activation = ActivationOf(model.activation());
-  options.dropout = model.dropout();
-  options.norm_epsilon = model.norm_epsilon();
-  options.norm_bias = model.norm_bias();
-  options.qkv_bias = model.qkv_bias();
-  options.linear_bias = model.linear_bias();
-  options.tied_embeddings = model.tied_embeddings();
-  options.attention_scale = model.attention_scale();
-  options.init = model.init() == UNIFORM_FAN_IN ? nn::Init::UNIFORM_FAN_IN : nn::Init::NORMAL;
-  options.init_stddev = model.init_stddev();
-  options.embedding_stddev = model.embedding_stddev();
-  options.token_rows_outside = job.placement() == Job::PS;
-  return options;
 }
 
 optim::DenseOptions DenseOptionsOf(const Job& job) {

@@ -1,5 +1,4 @@
-// Translates a resolved job (all defaults filled in) into the options of models, optimizers and
-// tables.
+// Translates a resolved job (all defaults filled in) into the options of optimizers and tables.
 // Thread rule: free functions.
 #pragma once
 
@@ -10,8 +9,6 @@
 #include "proto/embedding.pb.h"
 #include "proto/job.pb.h"
 #include "trainer/comm/device/device_group.h"
-#include "trainer/models/gpt.h"
-#include "trainer/models/sequence_rec.h"
 #include "trainer/sparse/step_optimizer.h"
 
 namespace tandem::job {
@@ -27,8 +24,6 @@ absl::StatusOr<ComputePlace> DeviceOf(const Job& job, int place, int num_trainer
 // Makes the process group of the device, over `host`, for several replicas. Collective.
 absl::StatusOr<comm::DeviceGroup> MakeDeviceGroup(const Job& job, const ComputePlace& place,
                                                   comm::ProcessGroup* host, rpc::Store* store);
-models::SequenceRecOptions SequenceRecOptionsOf(const Job& job);
-models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size);
 optim::DenseOptions DenseOptionsOf(const Job& job);
 // `total_steps` is the job's last step. Schedules end there unless the job says otherwise.
 sparse::StepOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps);

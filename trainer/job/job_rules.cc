@@ -1,24 +1,20 @@
 #include "trainer/job/job_rules.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
 #include "proto/job.pb.h"
 #include "trainer/job/limits.h"
+#include "trainer/job/model_rules.h"
 
 namespace tandem {
 namespace {
 
-constexpr char kItemTable[] = "item", kTokenTable[] = "token";
-constexpr int kDefaultTableDim = 64;
-constexpr int kDefaultHeads = 2, kDefaultBatchSize = 256;
-constexpr int kDefaultGptDim = 128, kDefaultGptHeads = 4;
+constexpr int kDefaultTableDim = 64, kDefaultBatchSize = 256;
 constexpr double kDefaultLearningRate = 1e-3;
-
-int DimOf(const Table& table) { return table.has_dim() ? table.dim() : kDefaultTableDim; }
 
 // The optimizer of a table that names none. AdamW without decay is Adam.
 OptimizerKind DefaultTableOptimizer(const Optimizer& optimizer, const Table& table) {
@@ -96,88 +92,17 @@ void CheckTables(const Job& job, Limits* limits) {
   }
 }
 
-// `dim_path` is the field that holds `dim`.
-void CheckHeads(const std::string& path, int heads, int default_heads, const std::string& dim_path,
-                int dim, Limits* limits) {
-  const int resolved = heads == 0 ? default_heads : heads;
-  if (dim <= 0 || resolved <= 0 || dim % resolved == 0) return;
-  // The default head count cannot be at fault for a dim that the user chose.
-  limits->Fail(heads == 0 ? dim_path : path + "heads",
-               absl::StrCat(path, "heads is ", resolved, " with ", dim_path, " ", dim,
-                            "; allowed: a divisor of the dim"));
-}
-
-void CheckSequenceRec(const Job& job, Limits* limits) {
-  const SequenceRec& model = job.model().sequence_rec();
-  const std::string path = "model.sequence_rec.";
-  limits->Between(model, path, "max_length", 1, 4096);
-  limits->Between(model, path, "layers", 1, 64);
-  limits->AtLeast(model, path, "heads", 1);
-  limits->AtLeast(model, path, "ffn_dim", 1);
-  limits->BelowOne(model, path, "dropout");
-  limits->Positive(model, path, "norm_epsilon");
-  limits->Positive(model, path, "init_stddev");
-  limits->Between(model, path, "num_negatives", 1, 100000);
-
-  if (job.tables_size() != 1 || job.tables(0).name() != kItemTable) {
-    const std::string found = job.tables_size() == 1
-                                  ? absl::StrCat("one table, named \"", job.tables(0).name(), "\"")
-                                  : absl::StrCat(job.tables_size(), " tables");
-    limits->Fail("tables", absl::StrCat("sequence_rec with ", found,
-                                        "; allowed: exactly one table, tables { name: \"item\" }"));
-    return;
+void CheckModel(const Job& job, const job::Models& models, Limits* limits) {
+  const auto rules = models.Find(job.model());
+  if (!rules.ok()) {
+    const char* field = job.model().has_custom() ? "model.custom.name" : "model";
+    return limits->Fail(field, std::string(rules.status().message()));
   }
-  CheckHeads(path, model.heads(), kDefaultHeads, "tables[0].dim", DimOf(job.tables(0)), limits);
-  if (job.train().precision() == Train::BF16) {
-    limits->Refuse("train.precision", "BF16",
-                   "F32 with sequence_rec (its matrices are too small to gain)");
-  }
-}
-
-// Token rows are on parameter servers if the job says so or describes their table.
-bool TokensAreServed(const Job& job) {
-  return job.placement() == Job::PS ||
-         (job.placement() == Job::PLACEMENT_UNSPECIFIED && job.tables_size() > 0);
-}
-
-void CheckGpt(const Job& job, Limits* limits) {
-  const Gpt& model = job.model().gpt();
-  const std::string path = "model.gpt.";
-  limits->Between(model, path, "max_length", 1, 65536);
-  limits->Between(model, path, "layers", 1, 256);
-  limits->AtLeast(model, path, "heads", 1);
-  limits->Between(model, path, "dim", 1, 65536);
-  limits->AtLeast(model, path, "ffn_dim", 1);
-  limits->BelowOne(model, path, "dropout");
-  limits->Positive(model, path, "norm_epsilon");
-  limits->Positive(model, path, "attention_scale");
-  limits->Positive(model, path, "init_stddev");
-  limits->Positive(model, path, "embedding_stddev");
-  const int dim = model.has_dim() ? model.dim() : kDefaultGptDim;
-  CheckHeads(path, model.heads(), kDefaultGptHeads, path + "dim", dim, limits);
-  if (job.tables_size() == 0) return;
-  if (!TokensAreServed(job)) {
-    limits->Fail("tables",
-                 "gpt with placement REPLICATED has no tables; allowed: none, or placement PS");
-  } else if (job.tables_size() != 1 || job.tables(0).name() != kTokenTable) {
-    limits->Fail("tables",
-                 "gpt with other tables than \"token\"; allowed: none, or exactly tables { name: "
-                 "\"token\" }");
-  } else if (job.tables(0).has_dim() && job.tables(0).dim() != dim) {
-    limits->Refuse("tables[0].dim", job.tables(0).dim(),
-                   absl::StrCat(dim, ", as ", path, "dim, or none"));
-  }
-}
-
-void CheckModel(const Job& job, Limits* limits) {
-  switch (job.model().kind_case()) {
-    case Model::kSequenceRec:
-      return CheckSequenceRec(job, limits);
-    case Model::kGpt:
-      return CheckGpt(job, limits);
-    case Model::KIND_NOT_SET:
-      return limits->Fail(
-          "model", "model has no kind; allowed: model { sequence_rec { } }, model { gpt { } }");
+  (*rules)->check(job, limits);
+  if (job.train().precision() == Train::BF16 && !(*rules)->has_bf16) {
+    limits->Refuse(
+        "train.precision", "BF16",
+        absl::StrCat("F32 with ", (*rules)->name, " (its matrices are too small to gain)"));
   }
 }
 
@@ -185,14 +110,7 @@ void CheckData(const Job& job, Limits* limits) {
   const Data& data = job.data();
   if (data.path().empty())
     limits->Fail("data.path", "data.path is required: set it here or with --set data.path=FILE");
-  if (data.format() != DATA_FORMAT_UNSPECIFIED &&
-      (data.format() == TEXT) != job.model().has_gpt()) {
-    limits->Refuse("data.format", DataFormat_Name(data.format()),
-                   job.model().has_gpt() ? "TEXT with gpt" : "SEQUENCES, PAIRS with sequence_rec");
-  }
   limits->AtLeast(data, "data.", "num_items", 2);
-  if (data.ids() == Data::MAP && job.model().has_gpt())
-    limits->Refuse("data.ids", "MAP", "DENSE with gpt");
   if (data.ids() == Data::MAP && data.has_num_items()) {
     limits->Refuse("data.num_items", data.num_items(),
                    "none with data.ids MAP, where the catalogue is what occurs");
@@ -215,12 +133,6 @@ void CheckTrain(const Job& job, Limits* limits) {
     limits->Fail(
         "train.select_by",
         "train.select_by is VALID_SAMPLED_MRR without data.negatives_path; allowed: VALID_MRR");
-  }
-  const bool by_loss = train.select_by() == VALID_LOSS;
-  if (train.select_by() != SELECTION_UNSPECIFIED && by_loss != job.model().has_gpt()) {
-    limits->Refuse(
-        "train.select_by", SelectionMetric_Name(train.select_by()),
-        by_loss ? "VALID_MRR, VALID_SAMPLED_MRR with sequence_rec" : "VALID_LOSS with gpt");
   }
 }
 
@@ -390,60 +302,11 @@ void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
   limits->Between(job.runtime(), "runtime.", "timeout_seconds", 1.0, 86400.0);
 }
 
-void ResolveGpt(Job* job) {
-  Gpt& model = *job->mutable_model()->mutable_gpt();
-  if (!model.has_max_length()) model.set_max_length(256);
-  if (!model.has_layers()) model.set_layers(4);
-  if (!model.has_heads()) model.set_heads(kDefaultGptHeads);
-  if (!model.has_dim()) model.set_dim(kDefaultGptDim);
-  if (!model.has_ffn_dim()) model.set_ffn_dim(4 * model.dim());
-  if (model.activation() == ACTIVATION_UNSPECIFIED) model.set_activation(GELU);
-  if (!model.has_norm_epsilon()) model.set_norm_epsilon(1e-5);
-  if (!model.has_attention_scale()) {
-    model.set_attention_scale(1.0 / std::sqrt(static_cast<double>(model.dim() / model.heads())));
-  }
-  if (model.init() == GPT_INIT_UNSPECIFIED) model.set_init(NORMAL);
-  if (!model.has_init_stddev()) model.set_init_stddev(0.02);
-  if (!model.has_embedding_stddev()) model.set_embedding_stddev(model.init_stddev());
-  const bool served = TokensAreServed(*job);
-  job->set_placement(served ? Job::PS : Job::REPLICATED);
-  if (!served) return;
-  Table& table = job->tables_size() == 0 ? *job->add_tables() : *job->mutable_tables(0);
-  table.set_name(kTokenTable);
-  table.set_dim(model.dim());
-  if (!table.has_init_stddev()) table.set_init_stddev(model.embedding_stddev());
-}
-
-void ResolveSequenceRec(Job* job) {
-  if (job->placement() == Job::PLACEMENT_UNSPECIFIED) job->set_placement(Job::PS);
-  SequenceRec& model = *job->mutable_model()->mutable_sequence_rec();
-  if (!model.has_max_length()) model.set_max_length(50);
-  if (!model.has_layers()) model.set_layers(2);
-  if (!model.has_heads()) model.set_heads(kDefaultHeads);
-  if (!model.has_ffn_dim()) model.set_ffn_dim(4 * DimOf(job->tables(0)));
-  if (model.activation() == ACTIVATION_UNSPECIFIED) model.set_activation(GELU);
-  if (!model.has_norm_epsilon()) model.set_norm_epsilon(1e-12);
-  if (!model.has_init_stddev()) model.set_init_stddev(0.02);
-  if (model.loss() == SEQUENCE_LOSS_UNSPECIFIED) model.set_loss(BCE);
-  if (!model.has_num_negatives()) model.set_num_negatives(256);
-}
-
-void ResolveData(bool is_text, Data* data) {
-  if (data->format() == DATA_FORMAT_UNSPECIFIED) data->set_format(is_text ? TEXT : SEQUENCES);
-  if (is_text && !data->has_train_fraction()) data->set_train_fraction(0.9);
-}
-
-SelectionMetric DefaultSelection(const Job& job) {
-  if (job.model().has_gpt()) return VALID_LOSS;
-  return job.data().negatives_path().empty() ? VALID_MRR : VALID_SAMPLED_MRR;
-}
-
-void ResolveTrain(SelectionMetric selection, Train* train) {
+void ResolveTrain(Train* train) {
   if (!train->has_max_epochs() && train->max_steps() == 0) train->set_max_epochs(1);
   if (!train->has_batch_size()) train->set_batch_size(kDefaultBatchSize);
   if (!train->has_eval_every_epochs()) train->set_eval_every_epochs(1);
   if (!train->has_log_every_steps()) train->set_log_every_steps(1);
-  if (train->select_by() == SELECTION_UNSPECIFIED) train->set_select_by(selection);
   if (!train->has_accumulate()) train->set_accumulate(1);
 }
 
@@ -473,7 +336,7 @@ void ResolveOptimizerNumbers(Table* table) {
 }
 
 void ResolveTable(const Optimizer& optimizer, ParameterServer::Storage storage, Table* table) {
-  table->set_dim(DimOf(*table));
+  table->set_dim(TableDimOf(*table));
   if (table->optimizer() == OPTIMIZER_UNSPECIFIED)
     table->set_optimizer(DefaultTableOptimizer(optimizer, *table));
   if (!table->has_init_stddev()) table->set_init_stddev(0.02);
@@ -490,10 +353,12 @@ void ResolveNonFinite(Train::NonFinite policy, Table* table) {
 
 }  // namespace
 
-void CheckJob(const Job& job, int num_trainers, TextReader* reader) {
+int TableDimOf(const Table& table) { return table.has_dim() ? table.dim() : kDefaultTableDim; }
+
+void CheckJob(const Job& job, int num_trainers, const job::Models& models, TextReader* reader) {
   Limits limits(reader);
   CheckData(job, &limits);
-  CheckModel(job, &limits);
+  CheckModel(job, models, &limits);
   CheckTables(job, &limits);
   CheckTrain(job, &limits);
   CheckOptimizer(job.optimizer(), &limits);
@@ -512,11 +377,13 @@ void ClearZeros(ParameterServer* ps) {
 
 }  // namespace
 
-void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
+void ResolveJob(const std::string& default_name, int num_trainers, const job::Models& models,
+                Job* job) {
   if (job->name().empty()) job->set_name(default_name);
-  ResolveData(job->model().has_gpt(), job->mutable_data());
   ResolveOptimizer(job->mutable_optimizer());
-  job->model().has_gpt() ? ResolveGpt(job) : ResolveSequenceRec(job);
+  const auto rules = models.Find(job->model());
+  TANDEM_CHECK(rules.ok()) << rules.status().ToString();
+  (*rules)->resolve(job);
   if (job->ps().storage() == ParameterServer::STORAGE_UNSPECIFIED)
     job->mutable_ps()->set_storage(ParameterServer::F32);
   if (job->ps().wire() == ParameterServer::Wire::UNSPECIFIED)
@@ -525,7 +392,7 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   for (Table& table : *job->mutable_tables())
     ResolveTable(job->optimizer(), job->ps().storage(), &table);
   for (Table& table : *job->mutable_tables()) ResolveNonFinite(job->train().non_finite(), &table);
-  ResolveTrain(DefaultSelection(*job), job->mutable_train());
+  ResolveTrain(job->mutable_train());
   if (!job->trace().has_first_step()) job->mutable_trace()->set_first_step(5);
   if (!job->trace().has_steps()) job->mutable_trace()->set_steps(2);
   if (!job->parallel().has_dp()) job->mutable_parallel()->set_dp(std::max(1, num_trainers));

@@ -1,18 +1,15 @@
 #include "trainer/job/text_reader.h"
 
-#include <algorithm>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/message.h>
-#include <optional>
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "kernels/base/utf8.h"
+#include "trainer/job/field_path.h"
 #include "trainer/job/field_value.h"
 
 namespace tandem {
@@ -22,10 +19,6 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 using google::protobuf::io::Tokenizer;
-
-std::string Join(const std::string& path, const std::string& name) {
-  return path.empty() ? name : absl::StrCat(path, ".", name);
-}
 
 // Recursive descent over one text. A syntax error ends it. An error in a value or a name is
 // recorded, and parsing goes on.
@@ -111,29 +104,59 @@ class TextParser : private google::protobuf::io::ErrorCollector {
     const std::string name = token().text, place = Here();
     tokenizer_.Next();
     if (broken_) return false;
+    if (OptionsOf(message->GetDescriptor()) != nullptr)
+      return ReadOption(JoinPath(path, name), name, place, message);
     const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(name);
     if (field == nullptr) Note(place, UnknownField(message->GetDescriptor(), name));
-    const bool wanted = field != nullptr && IsFirst(Join(path, name), place, field, *message);
+    const bool wanted = field != nullptr && IsFirst(JoinPath(path, name), place, field, *message);
     const bool colon = Consume(":");
     if (!colon && !At("{") && !At("<")) return Broken(absl::StrCat("\":\" or \"{\" after ", name));
     const bool ok = !wanted   ? SkipValue()
-                    : At("[") ? ReadList(Join(path, name), field, message)
-                              : ReadValue(Join(path, name), place, field, message);
+                    : At("[") ? ReadList(JoinPath(path, name), field, message)
+                              : ReadValue(JoinPath(path, name), place, field, message);
     if (!ok) return false;
-    if (!Consume(",")) Consume(";");
+    SkipSeparator();
     return true;
+  }
+
+  void SkipSeparator() {
+    if (!Consume(",")) Consume(";");
+  }
+
+  // An option has a free key and one plain value.
+  bool ReadOption(const std::string& path, const std::string& key, const std::string& place,
+                  Message* message) {
+    if (!Consume(":")) return Broken(absl::StrCat("\":\" after ", key));
+    const bool wanted = IsFirst(path, place);
+    const std::string value_place = Here();
+    if (At("{") || At("<") || At("[")) {
+      Note(value_place,
+           absl::StrCat(path, " takes a word, a number or a quoted string; found ", token().text));
+      if (!SkipValue()) return false;
+    } else {
+      WrittenValue value;
+      if (!ReadLiteral(&value)) return false;
+      const std::string complaint = wanted ? AssignOption(path, key, value, message) : "";
+      if (!complaint.empty()) Note(value_place, complaint);
+    }
+    SkipSeparator();
+    return true;
+  }
+
+  bool IsFirst(const std::string& path, const std::string& place) {
+    const auto [seen, first] = places_->emplace(path, place);
+    if (!first) {
+      Note(place,
+           absl::StrCat(path, " is given twice, first at ", seen->second, "; allowed: once"));
+    }
+    return first;
   }
 
   // Only a list may be given more than once, and only one member of a oneof.
   bool IsFirst(const std::string& path, const std::string& place, const FieldDescriptor* field,
                const Message& message) {
     if (field->is_repeated()) return true;
-    if (const auto seen = places_->find(path); seen != places_->end()) {
-      Note(place,
-           absl::StrCat(path, " is given twice, first at ", seen->second, "; allowed: once"));
-      return false;
-    }
-    places_->emplace(path, place);
+    if (!IsFirst(path, place)) return false;
     const auto* choice = field->real_containing_oneof();
     if (choice != nullptr && message.GetReflection()->HasOneof(message, choice)) {
       const std::string other =
@@ -230,129 +253,6 @@ class TextParser : private google::protobuf::io::ErrorCollector {
   Tokenizer tokenizer_;
 };
 
-// One step of a path: name or name[key].
-struct PathStep {
-  std::string name;
-  std::optional<std::string> key;
-};
-
-// Returns nothing if `path` is not well formed. A dot inside brackets belongs to the key.
-std::vector<PathStep> SplitPath(const std::string& path) {
-  std::vector<PathStep> steps;
-  for (size_t at = 0; at <= path.size();) {
-    const size_t name_end = std::min(path.find_first_of(".[", at), path.size());
-    PathStep step{.name = path.substr(at, name_end - at), .key = std::nullopt};
-    at = name_end;
-    if (at < path.size() && path[at] == '[') {
-      const size_t close = path.find(']', at);
-      if (close == std::string::npos) return {};
-      step.key = path.substr(at + 1, close - at - 1);
-      at = close + 1;
-    }
-    if (step.name.empty() || (at < path.size() && path[at] != '.')) return {};
-    steps.push_back(std::move(step));
-    ++at;
-  }
-  return steps;
-}
-
-// Walks one --set path down from the root message.
-class PathWalk {
- public:
-  explicit PathWalk(Message* root) : message_(root) {}
-
-  // Returns "", or why the path leads nowhere. Afterwards the path names `field` of `message`.
-  std::string Follow(const std::vector<PathStep>& steps) {
-    for (size_t i = 0; i < steps.size(); ++i) {
-      if (i > 0) Enter();
-      std::string complaint = Find(steps[i].name);
-      if (complaint.empty()) complaint = Select(steps[i].key);
-      if (complaint.empty() && i + 1 < steps.size() && field_->message_type() == nullptr) {
-        complaint = absl::StrCat(path_, " takes ", TakesWhat(field_), "; it has no field ",
-                                 steps[i + 1].name);
-      }
-      if (!complaint.empty()) return complaint;
-    }
-    if (field_->message_type() == nullptr) return "";
-    return absl::StrCat(path_, " is a group of fields; set one of them, as in ", path_, ".",
-                        field_->message_type()->field(0)->name());
-  }
-
-  Message* message() const { return message_; }
-  const FieldDescriptor* field() const { return field_; }
-  // Canonical: the index instead of a name, every oneof member spelled out.
-  const std::string& path() const { return path_; }
-
- private:
-  std::string Find(const std::string& name) {
-    const auto* type = message_->GetDescriptor();
-    field_ = type->FindFieldByName(name);
-    for (int i = 0; field_ == nullptr && i < type->real_oneof_decl_count(); ++i) {
-      const FieldDescriptor* chosen =
-          message_->GetReflection()->GetOneofFieldDescriptor(*message_, type->oneof_decl(i));
-      if (chosen == nullptr || chosen->message_type() == nullptr) continue;
-      const FieldDescriptor* inner = chosen->message_type()->FindFieldByName(name);
-      if (inner == nullptr) continue;
-      field_ = chosen;
-      path_ = Join(path_, chosen->name());
-      Enter();
-      field_ = inner;
-    }
-    if (field_ == nullptr) return UnknownField(type, name);
-    path_ = Join(path_, name);
-    return "";
-  }
-
-  std::string Select(const std::optional<std::string>& key) {
-    if (!field_->is_repeated())
-      return key.has_value() ? absl::StrCat(path_, " is no list; leave out [", Printable(*key), "]")
-                             : "";
-    const std::vector<std::string> names = ElementNames();
-    const std::string there =
-        names.empty() ? "it is empty" : absl::StrCat("it has ", absl::StrJoin(names, ", "));
-    if (!key.has_value())
-      return absl::StrCat(path_, " is a list; select an element, as in ", path_, "[0]; ", there);
-    int index = 0;
-    if (!absl::SimpleAtoi(*key, &index)) {
-      while (index < static_cast<int>(names.size()) && names[index] != *key) ++index;
-    }
-    if (index < 0 || index >= static_cast<int>(names.size()))
-      return absl::StrCat(path_, " has no element \"", Printable(*key), "\"; ", there);
-    index_ = index;
-    path_ = absl::StrCat(path_, "[", index, "]");
-    return "";
-  }
-
-  // The selectors of the list's elements: the `name` field if the element has one, else the index.
-  std::vector<std::string> ElementNames() const {
-    const Reflection* reflection = message_->GetReflection();
-    std::vector<std::string> names;
-    const FieldDescriptor* label = field_->message_type() == nullptr
-                                       ? nullptr
-                                       : field_->message_type()->FindFieldByName("name");
-    for (int i = 0; i < reflection->FieldSize(*message_, field_); ++i) {
-      std::string name;
-      if (label != nullptr && label->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-        const Message& element = reflection->GetRepeatedMessage(*message_, field_, i);
-        name = element.GetReflection()->GetString(element, label);
-      }
-      names.push_back(name.empty() ? absl::StrCat(i) : name);
-    }
-    return names;
-  }
-
-  void Enter() {
-    const Reflection* reflection = message_->GetReflection();
-    message_ = field_->is_repeated() ? reflection->MutableRepeatedMessage(message_, field_, index_)
-                                     : reflection->MutableMessage(message_, field_);
-  }
-
-  Message* message_;
-  const FieldDescriptor* field_ = nullptr;
-  int index_ = 0;
-  std::string path_;
-};
-
 }  // namespace
 
 TextReader::TextReader(std::string file, google::protobuf::Message* message)
@@ -376,12 +276,9 @@ void TextReader::Set(const std::string& assignment) {
   }
   PathWalk walk(message_);
   std::string complaint = walk.Follow(steps);
-  if (complaint.empty() && walk.field()->is_repeated())
-    complaint =
-        absl::StrCat(walk.path(), " is in a list of plain values; allowed: in the file only");
   const WrittenValue value{
       .text = assignment.substr(equals + 1), .quoted = false, .argument = true};
-  if (complaint.empty()) complaint = AssignScalar(walk.path(), walk.field(), value, walk.message());
+  if (complaint.empty()) complaint = walk.Assign(value);
   if (!complaint.empty()) return AddError(absl::StrCat(place, ": ", complaint));
   places_[walk.path()] = place;
 }

@@ -2,7 +2,8 @@
 // parser stops at the first wrong value. This reader goes on, because a user wants to see all
 // mistakes of a job file at once. It reads the part of the language that hand-written files use:
 // fields, { } and < > messages, [ ] lists, comments. It reads no extensions and no Any. A field's
-// path has the form train.batch_size or tables[0].dim.
+// path has the form train.batch_size or tables[0].dim. In a message that is one map of texts, every
+// name is a key: model.custom.options.dim.
 // Thread rule: one thread.
 #pragma once
 
@@ -26,9 +27,7 @@ class TextReader {
   // only add errors.
   bool Read(const std::string& text);
 
-  // Applies "path=value". A list element is selected by its name or index: tables[item].dim=8,
-  // tables[0].dim=8. The path may omit the chosen member of a oneof: model.heads is
-  // model.sequence_rec.heads.
+  // Applies "path=value" (field_path.h).
   void Set(const std::string& assignment);
 
   // The place where `path`, or else the nearest message around it, was given: "job.textproto:12:3",

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
@@ -18,12 +19,12 @@ namespace {
 constexpr int64_t kMaxRows = 2048;  // enough to judge by, within milliseconds
 constexpr int kRepeats = 3;
 
-// Returns the best time of a few runs of a block's largest product, [rows, dim] x [dim, ffn_dim].
-double SecondsOfProduct(const Gpt& model, int64_t rows, DType dtype, Stream& stream) {
+// Returns the best time of a few runs of the product.
+double SecondsOf(const tasks::LargestProduct& product, DType dtype, Stream& stream) {
   const Device device = stream.device();
-  const Tensor a = Tensor::Empty(Shape{rows, model.dim()}, dtype, device);
-  const Tensor b = Tensor::Empty(Shape{model.dim(), model.ffn_dim()}, dtype, device);
-  const Tensor c = Tensor::Empty(Shape{rows, model.ffn_dim()}, dtype, device);
+  const Tensor a = Tensor::Empty(Shape{product.rows, product.in}, dtype, device);
+  const Tensor b = Tensor::Empty(Shape{product.in, product.out}, dtype, device);
+  const Tensor c = Tensor::Empty(Shape{product.rows, product.out}, dtype, device);
   kernels::Fill(a.view(), 0, stream);
   kernels::Fill(b.view(), 0, stream);
   double best = std::numeric_limits<double>::infinity();
@@ -38,9 +39,10 @@ double SecondsOfProduct(const Gpt& model, int64_t rows, DType dtype, Stream& str
 
 }  // namespace
 
-absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManifest* resumed,
-                                          Stream& stream, comm::ProcessGroup& group,
-                                          absl::Time deadline) {
+absl::StatusOr<Precision> ChoosePrecision(const Job& job,
+                                          const std::optional<tasks::LargestProduct>& product,
+                                          const CheckpointManifest* resumed, Stream& stream,
+                                          comm::ProcessGroup& group, absl::Time deadline) {
   const bool asked = job.train().has_precision();
   if (asked && job.train().precision() != Train::BF16) return Precision();
   if (resumed != nullptr && resumed->has_compute()) {
@@ -49,15 +51,14 @@ absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManife
                      .reason = absl::StrFormat("precision %s: the checkpoint's", NameOf(compute))};
   }
   if (!asked) {
-    if (resumed != nullptr || !stream.on_cuda() || !job.model().has_gpt()) return Precision();
+    if (resumed != nullptr || !stream.on_cuda() || !product) return Precision();
     return Precision{.compute = DType::BF16, .reason = "precision bf16: the default on GPUs"};
   }
-  const Gpt& model = job.model().gpt();
-  const int64_t tokens = int64_t{job.train().batch_size()} * model.max_length() / group.size() /
-                         job.train().accumulate();
-  const int64_t rows = std::clamp<int64_t>(tokens, 1, kMaxRows);
-  const double f32 = SecondsOfProduct(model, rows, DType::F32, stream);
-  const double bf16 = SecondsOfProduct(model, rows, DType::BF16, stream);
+  TANDEM_CHECK(product.has_value()) << "a job of a kind without bf16 asks for bf16";
+  tasks::LargestProduct timed = *product;
+  timed.rows = std::clamp<int64_t>(timed.rows, 1, kMaxRows);
+  const double f32 = SecondsOf(timed, DType::F32, stream);
+  const double bf16 = SecondsOf(timed, DType::BF16, stream);
   RETURN_IF_ERROR(stream.status());
   double gain = f32 / bf16;
   const comm::CollectiveArgs args{
@@ -66,7 +67,7 @@ absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManife
   Precision precision{.compute = gain > 1 ? DType::BF16 : DType::F32, .reason = ""};
   precision.reason =
       absl::StrFormat("precision %s: a bf16 product of %d x %d x %d takes %.2f of f32's time here",
-                      NameOf(precision.compute), rows, model.dim(), model.ffn_dim(), 1 / gain);
+                      NameOf(precision.compute), timed.rows, timed.in, timed.out, 1 / gain);
   return precision;
 }
 

@@ -70,7 +70,8 @@ absl::Status Replica::SetPrecision() {
   } else {
     const CheckpointManifest* resumed =
         environment.resume != nullptr ? &environment.resume->manifest : nullptr;
-    ASSIGN_OR_RETURN(precision, ChoosePrecision(job, resumed, stream, group, Deadline()));
+    ASSIGN_OR_RETURN(precision,
+                     ChoosePrecision(job, task->Bf16Product(), resumed, stream, group, Deadline()));
   }
   compute = precision.compute;
   if (compute == DType::BF16) parameters.MakeShadows(stream);

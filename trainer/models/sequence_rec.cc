@@ -21,13 +21,6 @@ nn::BlockOptions BlockOptionsOf(const SequenceRecOptions& options) {
 
 }  // namespace
 
-SequenceInput SequenceInput::To(Device device, Stream& stream) const {
-  const auto moved = [&](const Tensor& tensor) {
-    return tensor.defined() ? tensor.To(device, stream) : tensor;
-  };
-  return {rows.To(device, stream), moved(inputs), moved(targets), moved(negatives)};
-}
-
 SequenceRec::SequenceRec(const SequenceRecOptions& options, ParameterSet& parameters)
     : options_(options),
       positions_(parameters.Normal("embedding.positions", Shape{options.max_length, options.dim},
@@ -49,24 +42,6 @@ Variable SequenceRec::Encode(Context& context, const Variable& items,
   return x;
 }
 
-Variable SequenceRec::SampledSoftmax(Context& context, const Variable& hidden,
-                                     const Variable& items, const SequenceInput& input) const {
-  const int64_t tokens = hidden.shape()[0];
-  const Variable positive =
-      ops::RowDot(context, hidden, ops::GatherRows(context, items, input.targets));
-  const Variable negative_rows = ops::GatherRows(context, items, input.negatives);
-  // A negative that equals the target must not push the target's score down: -1e30 removes it from
-  // the softmax.
-  const Variable scores =
-      ops::AddWhereEqual(context, ops::MatMulTransposed(context, hidden, negative_rows),
-                         input.targets, input.negatives, -1e30);
-  const Variable logits =
-      ops::Concat(context, {ops::Reshape(context, positive, Shape{tokens, 1}), scores});
-  const Tensor first = context.Empty(Shape{tokens}, DType::I64);
-  kernels::Fill(first.view(), 0, context.stream());
-  return ops::CrossEntropySum(context, logits, first);
-}
-
 Variable SequenceRec::LossSum(Context& context, const Variable& items,
                               const SequenceInput& input) const {
   const Variable hidden = Encode(context, items, input);
@@ -79,7 +54,7 @@ Variable SequenceRec::LossSum(Context& context, const Variable& items,
       return ops::BinaryCrossEntropySum(context, positive, negative);
     }
     case SequenceLossKind::SAMPLED_SOFTMAX:
-      return SampledSoftmax(context, hidden, items, input);
+      return SampledSoftmaxSum(context, hidden, items, input);
     case SequenceLossKind::FULL_SOFTMAX:
       return ops::LinearCrossEntropySum(context, hidden, items, /*weight_is_table=*/true,
                                         Variable(), input.targets);
@@ -89,14 +64,7 @@ Variable SequenceRec::LossSum(Context& context, const Variable& items,
 
 Tensor SequenceRec::LastStates(Context& context, const Variable& items,
                                const SequenceInput& input) const {
-  const Variable hidden = Encode(context, items, input);
-  const int64_t samples = input.rows.offsets.dim(0) - 1;
-  Stream& stream = context.stream();
-  const Tensor offsets = input.rows.offsets.ToHost(stream),
-               last = Tensor::Empty(Shape{samples}, DType::I64);
-  for (int64_t s = 0; s < samples; ++s)
-    last.data<int64_t>()[s] = offsets.data<int64_t>()[s + 1] - 1;
-  return ops::GatherRows(context, hidden, last.To(stream.device(), stream)).value();
+  return LastRows(context, Encode(context, items, input), input.rows);
 }
 
 }  // namespace tandem::models

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "trainer/nn/layers.h"
+#include "trainer/models/sequence_input.h"
 
 namespace tandem::models {
 
@@ -19,16 +19,6 @@ struct SequenceRecOptions {
   float dropout = 0;
   double norm_epsilon = 1e-12, init_stddev = 0.02;
   SequenceLossKind loss = SequenceLossKind::BCE;
-};
-
-// A packed batch. Item numbers are places in the table of item rows given beside the batch.
-struct SequenceInput {
-  nn::PackedRows rows;
-  Tensor inputs;     // i64 [T]
-  Tensor targets;    // i64 [T]; training
-  Tensor negatives;  // i64 [T] (BCE) or [N], shared by all targets (SAMPLED_SOFTMAX)
-
-  SequenceInput To(Device device, Stream& stream) const;
 };
 
 class SequenceRec {
@@ -43,9 +33,6 @@ class SequenceRec {
   Tensor LastStates(Context& context, const Variable& items, const SequenceInput& input) const;
 
  private:
-  Variable SampledSoftmax(Context& context, const Variable& hidden, const Variable& items,
-                          const SequenceInput& input) const;
-
   SequenceRecOptions options_;
   Variable positions_;  // [max_length, dim]
   nn::LayerNorm embedding_norm_;

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "kernels/base/checked_file.h"
 #include "proto/embedding.pb.h"
 #include "proto/job.pb.h"
@@ -46,13 +45,6 @@ class JobData {
 
 // The use of the data. Each use needs a different amount of data.
 enum class DataUse { TRAIN, EVALUATE };
-
-// Reads the job's data. DataLoss if the files hold nothing for `use`; the error says what is needed
-// and what was found.
-// `item_ids`, from JobData::ItemIds, is the whole catalogue of a job with data.ids MAP. Empty: the
-// catalogue is the ids in the files.
-absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use = DataUse::TRAIN,
-                                                     const std::string& item_ids = "");
 
 // Returns a checkpoint's record of the file `path`.
 SavedFile FileOf(const std::string& path, const FileDigest& digest);

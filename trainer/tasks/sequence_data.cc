@@ -10,7 +10,7 @@
 #include "trainer/data/catalogue.h"
 #include "trainer/data/floors.h"
 #include "trainer/data/ranking.h"
-#include "trainer/tasks/sequence_rec_task.h"
+#include "trainer/job/model_rules.h"
 
 namespace tandem::tasks {
 
@@ -88,8 +88,19 @@ absl::StatusOr<std::unique_ptr<data::MappedIds>> IdsOf(const Data& source,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SequenceData>> SequenceData::Read(const Job& job, DataUse use,
-                                                                 const std::string& item_ids) {
+void SequenceData::Check(const Job& job, Limits* limits) {
+  if (job.data().format() != TEXT) return;
+  limits->Refuse("data.format", "TEXT",
+                 absl::StrCat("SEQUENCES, PAIRS with ", job::KindOf(job.model())));
+}
+
+void SequenceData::Resolve(Job* job) {
+  Data& data = *job->mutable_data();
+  if (data.format() == DATA_FORMAT_UNSPECIFIED) data.set_format(SEQUENCES);
+}
+
+absl::StatusOr<SequenceFiles> SequenceData::Read(const Job& job, DataUse use,
+                                                 const std::string& item_ids) {
   const Data& source = job.data();
   ASSIGN_OR_RETURN(std::unique_ptr<data::MappedIds> ids, IdsOf(source, item_ids));
   const auto read = source.format() == PAIRS ? data::ReadPairs : data::ReadSequences;
@@ -106,16 +117,19 @@ absl::StatusOr<std::unique_ptr<SequenceData>> SequenceData::Read(const Job& job,
     if (ids != nullptr) interactions.num_items = ids->items.size();
   }
   RETURN_IF_ERROR(CheckCatalogue(job, interactions));
-  return std::make_unique<SequenceData>(std::move(interactions), std::move(negatives),
-                                        source.path(), source.negatives_path(), std::move(ids));
+  return SequenceFiles{.interactions = std::move(interactions),
+                       .negatives = std::move(negatives),
+                       .path = source.path(),
+                       .negatives_path = source.negatives_path(),
+                       .ids = std::move(ids)};
 }
 
 std::string SequenceData::Description() const {
-  const data::UserCounts counts = data::CountUsers(interactions_);
+  const data::UserCounts counts = data::CountUsers(files_.interactions);
   const auto text = [](auto count) { return CountText(static_cast<double>(count)); };
   std::string description =
-      absl::StrCat(text(counts.all), " users, ", text(interactions_.num_items), " items, ",
-                   text(interactions_.items.values.size()), " interactions");
+      absl::StrCat(text(counts.all), " users, ", text(files_.interactions.num_items), " items, ",
+                   text(files_.interactions.items.values.size()), " interactions");
   if (counts.trained == counts.all) return description;
   absl::StrAppend(&description, " (left out: ", text(counts.all - counts.trained),
                   " users of training, with fewer than ", data::kMinTrainItems, " items");
@@ -127,25 +141,22 @@ std::string SequenceData::Description() const {
 }
 
 std::vector<SavedFile> SequenceData::Files() const {
-  std::vector<SavedFile> files{FileOf(path_, interactions_.source)};
-  if (negatives_ != nullptr) files.push_back(FileOf(negatives_path_, negatives_->source));
+  std::vector<SavedFile> files{FileOf(files_.path, files_.interactions.source)};
+  if (files_.negatives != nullptr)
+    files.push_back(FileOf(files_.negatives_path, files_.negatives->source));
   return files;
-}
-
-std::unique_ptr<Task> SequenceData::MakeTask(const Job& job,
-                                             const TaskEnvironment& environment) const {
-  return std::make_unique<SequenceRecTask>(job, this, environment);
 }
 
 std::vector<ReferenceColumn> SequenceData::References() const {
   std::vector<ReferenceColumn> columns;
-  if (interactions_.items.values.size() <= kMaxFloorInteractions) {
-    columns.push_back(FloorColumn("popularity", data::PopularityRanks(interactions_, negatives())));
+  if (files_.interactions.items.values.size() <= kMaxFloorInteractions) {
     columns.push_back(
-        FloorColumn("transitions", data::TransitionRanks(interactions_, negatives())));
+        FloorColumn("popularity", data::PopularityRanks(files_.interactions, negatives())));
+    columns.push_back(
+        FloorColumn("transitions", data::TransitionRanks(files_.interactions, negatives())));
   }
   ReferenceColumn reachable{"best reachable", {}};
-  std::ifstream file(ReachablePath(path_));
+  std::ifstream file(ReachablePath(files_.path));
   std::string name;
   double value;
   while (file >> name >> value) reachable.metrics[name] = value;

@@ -12,49 +12,52 @@
 
 namespace tandem::tasks {
 
+// The files of a recommendation job, as read. The best reachable score of a generated log lies
+// beside the log, in PATH.reachable.
+struct SequenceFiles {
+  data::Interactions interactions;
+  std::unique_ptr<data::Negatives> negatives = nullptr;  // null: none given
+  std::string path = "", negatives_path = "";
+  std::unique_ptr<data::MappedIds> ids = nullptr;  // null: the files' ids are the numbers
+};
+
+// Its task is that of the kind of model (DataOf in kind.h).
 class SequenceData : public JobData {
  public:
-  static absl::StatusOr<std::unique_ptr<SequenceData>> Read(const Job& job,
-                                                            DataUse use = DataUse::TRAIN,
-                                                            const std::string& item_ids = "");
-  // `path` is the file of the log. The best reachable score of a generated log lies beside it, in
-  // PATH.reachable.
-  SequenceData(data::Interactions interactions, std::unique_ptr<data::Negatives> negatives,
-               std::string path, std::string negatives_path = "",
-               std::unique_ptr<data::MappedIds> ids = nullptr)
-      : interactions_(std::move(interactions)),
-        negatives_(std::move(negatives)),
-        path_(std::move(path)),
-        negatives_path_(std::move(negatives_path)),
-        ids_(std::move(ids)) {}
+  // The rules of Job.data for this data.
+  static void Check(const Job& job, Limits* limits);
+  static void Resolve(Job* job);
+  static absl::StatusOr<SequenceFiles> Read(const Job& job, DataUse use,
+                                            const std::string& item_ids);
+  explicit SequenceData(SequenceFiles files) : files_(std::move(files)) {}
 
-  const data::Interactions& interactions() const { return interactions_; }
+  const data::Interactions& interactions() const { return files_.interactions; }
   // Null if none were given.
   const data::Jagged* negatives() const {
-    return negatives_ != nullptr ? &negatives_->lists : nullptr;
+    return files_.negatives != nullptr ? &files_.negatives->lists : nullptr;
   }
 
   // The ids as written in the files.
   std::string ItemId(uint64_t item) const {
-    return ids_ != nullptr ? ids_->items.IdOf(item) : std::to_string(item);
+    return files_.ids != nullptr ? files_.ids->items.IdOf(item) : std::to_string(item);
   }
   std::string UserId(uint64_t user) const {
-    return ids_ != nullptr ? ids_->users.IdOf(user) : std::to_string(user);
+    return files_.ids != nullptr ? files_.ids->users.IdOf(user) : std::to_string(user);
   }
 
   std::string Description() const override;
   std::vector<SavedFile> Files() const override;
-  uint64_t num_items() const override { return interactions_.num_items; }
-  std::string ItemIds() const override { return ids_ != nullptr ? ids_->items.Lines() : ""; }
-  int64_t num_embeddings() const override { return static_cast<int64_t>(interactions_.num_items); }
-  std::unique_ptr<Task> MakeTask(const Job& job, const TaskEnvironment& environment) const override;
+  uint64_t num_items() const override { return files_.interactions.num_items; }
+  std::string ItemIds() const override {
+    return files_.ids != nullptr ? files_.ids->items.Lines() : "";
+  }
+  int64_t num_embeddings() const override {
+    return static_cast<int64_t>(files_.interactions.num_items);
+  }
   std::vector<ReferenceColumn> References() const override;
 
  private:
-  const data::Interactions interactions_;
-  const std::unique_ptr<data::Negatives> negatives_;
-  const std::string path_, negatives_path_;
-  const std::unique_ptr<data::MappedIds> ids_;  // null: the files' ids are the numbers
+  const SequenceFiles files_;
 };
 
 // Writes PATH.reachable for the generated log at `path`.

@@ -7,13 +7,18 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/job.pb.h"
 #include "trainer/autograd/parameter.h"
 #include "trainer/comm/process_group.h"
+#include "trainer/job/custom_options.h"
+#include "trainer/job/limits.h"
 #include "trainer/sparse/remote_embedding.h"
+#include "trainer/tasks/text_decoder.h"
 
 namespace tandem::tasks {
 
@@ -59,8 +64,26 @@ struct EvaluationArgs {
   std::function<void(const std::string& line)> dump = nullptr;
 };
 
+// The largest matrix product of a step, [rows, in] x [in, out].
+struct LargestProduct {
+  int64_t rows = 0, in = 0, out = 0;
+};
+
 class Task {
  public:
+  // The rules of the kind of model that a task trains (job/model_rules.h). A task class hides those
+  // that it has of its own. By default a job has at most one table, which is on servers, and the
+  // lowest loss is the best.
+  static void Check(const Job& job, Limits* limits);
+  static void Resolve(Job* job);
+  // Reads the options of a custom model. A job may give no others.
+  static void Options(job::CustomOptions&) {}
+  static void ClearTrainingFields(Model*) {}
+  static constexpr Job::Placement kOldPlacement = Job::PS;
+  static constexpr bool kHasBf16 = false;
+  // A model that writes text hides this with a function.
+  static constexpr MakeTextDecoder MakeDecoder = nullptr;
+
   virtual ~Task() = default;
   virtual int64_t steps_per_epoch() const = 0;
   // Prepares the input of `step`, which counts from 1 over all epochs.
@@ -75,6 +98,9 @@ class Task {
   // result.
   virtual absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split,
                                               const EvaluationArgs& args) = 0;
+  // Returns the product by which a run that may compute in bf16 judges bf16. Nothing: the task
+  // computes in f32.
+  virtual std::optional<LargestProduct> Bf16Product() const { return std::nullopt; }
 };
 
 }  // namespace tandem::tasks

@@ -11,26 +11,33 @@
 
 namespace tandem::tasks {
 
+// The text of a job, as read.
+struct TextFile {
+  data::Text text;
+  std::string path = "";
+  int64_t max_length = 1;  // of a window
+};
+
+// Its task is that of the kind of model (DataOf in kind.h).
 class TextData : public JobData {
  public:
-  static absl::StatusOr<std::unique_ptr<TextData>> Read(const Job& job);
-  // `path` is the file of the text; `max_length` is the length of a window.
-  explicit TextData(data::Text text, std::string path = "", int64_t max_length = 1)
-      : text_(std::move(text)), path_(std::move(path)), max_length_(max_length) {}
+  // The rules of Job.data for this data.
+  static void Check(const Job& job, Limits* limits);
+  static void Resolve(Job* job);
+  // `max_length` is the length of a window.
+  static absl::StatusOr<TextFile> Read(const Job& job, int64_t max_length);
+  explicit TextData(TextFile file) : file_(std::move(file)) {}
 
-  const data::Text& text() const { return text_; }
+  const data::Text& text() const { return file_.text; }
 
   std::string Description() const override;
-  std::vector<SavedFile> Files() const override { return {FileOf(path_, text_.source)}; }
-  std::string Symbols() const override { return text_.vocabulary.Symbols(); }
-  int64_t num_embeddings() const override { return text_.vocabulary.size(); }
-  std::unique_ptr<Task> MakeTask(const Job& job, const TaskEnvironment& environment) const override;
+  std::vector<SavedFile> Files() const override { return {FileOf(file_.path, file_.text.source)}; }
+  std::string Symbols() const override { return file_.text.vocabulary.Symbols(); }
+  int64_t num_embeddings() const override { return file_.text.vocabulary.size(); }
   std::vector<ReferenceColumn> References() const override;
 
  private:
-  const data::Text text_;
-  const std::string path_;
-  const int64_t max_length_;
+  const TextFile file_;
 };
 
 }  // namespace tandem::tasks

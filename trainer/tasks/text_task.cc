@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/job/job_options.h"
+#include "trainer/models/gpt_decoder.h"
 #include "trainer/models/model_flops.h"
 #include "trainer/tasks/embedding_table.h"
 #include "trainer/tasks/evaluation_blocks.h"
@@ -54,14 +54,38 @@ double FlopsOf(const data::WindowBatch& batch, const models::GptOptions& options
          models::ProductFlops(tokens, options.dim, options.vocabulary_size);
 }
 
+class GptTextDecoder : public TextDecoder {
+ public:
+  explicit GptTextDecoder(const DecoderArgs& args)
+      : gpt_(GptOptionsOf(args.job, args.vocabulary_size), args.parameters),
+        decoder_(&gpt_, args.rows, args.stream) {}
+  Tensor Feed(absl::Span<const int64_t> symbols) override { return decoder_.Feed(symbols); }
+
+ private:
+  const models::Gpt gpt_;
+  models::GptDecoder decoder_;
+};
+
 }  // namespace
+
+void TextTask::ClearTrainingFields(Model* model) {
+  Gpt& gpt = *model->mutable_gpt();
+  gpt.clear_dropout();
+  gpt.clear_init();
+  gpt.clear_init_stddev();
+  gpt.clear_embedding_stddev();
+}
+
+std::unique_ptr<TextDecoder> TextTask::MakeDecoder(const DecoderArgs& args) {
+  return std::make_unique<GptTextDecoder>(args);
+}
 
 TextTask::TextTask(const Job& job, const TextData* data, const TaskEnvironment& environment)
     : job_(job),
       sampler_(&data->text(), {.seed = job.seed(),
                                .batch_size = job.train().batch_size(),
                                .max_length = job.model().gpt().max_length()}),
-      model_(job::GptOptionsOf(job, data->num_embeddings()), *environment.parameters),
+      model_(GptOptionsOf(job, data->num_embeddings()), *environment.parameters),
       table_(environment.table),
       group_(environment.group) {}
 
@@ -143,6 +167,12 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   evaluation.selection = -evaluation.metrics["loss"];
   evaluation.decides = "loss";
   return evaluation;
+}
+
+std::optional<LargestProduct> TextTask::Bf16Product() const {
+  const int64_t tokens = int64_t{job_.train().batch_size()} * model_.options().max_length /
+                         group_->size() / job_.train().accumulate();
+  return LargestProduct{tokens, model_.options().dim, model_.options().ffn_dim};
 }
 
 }  // namespace tandem::tasks

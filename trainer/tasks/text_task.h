@@ -4,18 +4,32 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "proto/job.pb.h"
 #include "trainer/data/batch_share.h"
 #include "trainer/data/window_sampler.h"
 #include "trainer/models/gpt.h"
+#include "trainer/tasks/gpt_rules.h"
 #include "trainer/tasks/text_data.h"
 
 namespace tandem::tasks {
 
 class TextTask : public Task {
  public:
+  using Data = TextData;
+  static absl::StatusOr<TextFile> ReadData(const Job& job, DataUse, const std::string&) {
+    return TextData::Read(job, job.model().gpt().max_length());
+  }
+  static void Check(const Job& job, Limits* limits) { CheckGpt(job, limits); }
+  static void Resolve(Job* job) { ResolveGpt(job); }
+  static void ClearTrainingFields(Model* model);
+  static constexpr Job::Placement kOldPlacement = Job::REPLICATED;
+  static constexpr bool kHasBf16 = true;
+  static std::unique_ptr<TextDecoder> MakeDecoder(const DecoderArgs& args);
+
   TextTask(const Job& job, const TextData* data, const TaskEnvironment& environment);
 
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
@@ -25,6 +39,8 @@ class TextTask : public Task {
   // Returns "loss", in nats per symbol. There is no test split. A line of the dump holds window,
   // symbols and mean loss, separated by tabs.
   absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
+
+  std::optional<LargestProduct> Bf16Product() const override;
 
   const models::Gpt& model() const { return model_; }
 

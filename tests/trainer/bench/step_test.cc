@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/bench/commands.h"
 
 namespace tandem::bench {
@@ -29,7 +30,7 @@ class BenchStepTest : public testing::Test {
   int Run(const bench::StepOptions& options) {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    const int code = BenchStep(options);
+    const int code = BenchStep(options, OurKinds());
     out_ = testing::internal::GetCapturedStdout();
     errors_ = testing::internal::GetCapturedStderr();
     return code;

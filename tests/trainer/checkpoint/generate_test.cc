@@ -5,11 +5,11 @@
 
 #include "tests/trainer/checkpoint/small_checkpoint.h"
 #include "tests/trainer/checkpoint/spoiled_checkpoint.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/cli/commands.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/vocabulary.h"
 #include "trainer/job/job_config.h"
-#include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
 #include "trainer/models/gpt_decoder.h"
 #include "trainer/sparse/remote_embedding.h"
@@ -33,9 +33,10 @@ class GenerateTest : public testing::Test {
     std::vector<std::string> sets{"data.path=" + folder_.Write("text", text),
                                   "placement=" + placement};
     sets.insert(sets.end(), more.begin(), more.end());
-    const auto job = LoadJob(folder_.Write("job.textproto", kJob), sets, {.num_trainers = 1});
+    const auto job = LoadJob(folder_.Write("job.textproto", kJob), sets,
+                             {.models = OurKinds().models(), .num_trainers = 1});
     ASSERT_TRUE(job.ok()) << job.status();
-    const auto data = tasks::ReadJobData(*job);
+    const auto data = OurKinds().ReadData(*job);
     ASSERT_TRUE(data.ok()) << data.status();
     const auto output = report::RunOutput::Create(folder_ / "run", report::LogFormat::JSON);
     ASSERT_TRUE(output.ok()) << output.status();
@@ -56,7 +57,7 @@ class GenerateTest : public testing::Test {
   std::string Generate(const cli::GenerateOptions& options) {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    code_ = cli::Generate(options);
+    code_ = cli::Generate(options, OurKinds());
     errors_ = testing::internal::GetCapturedStderr();
     std::string text = testing::internal::GetCapturedStdout();
     if (!text.empty()) text.pop_back();
@@ -74,7 +75,7 @@ std::string GreedyText(const std::string& folder, const std::string& prompt, int
   const Job& job = saved->manifest.job();
   const auto vocabulary = data::Vocabulary::FromSymbols(saved->manifest.symbols());
   ParameterSet parameters(1, DType::F32);
-  const models::Gpt gpt(job::GptOptionsOf(job, vocabulary->size()), parameters);
+  const models::Gpt gpt(tasks::GptOptionsOf(job, vocabulary->size()), parameters);
   EXPECT_TRUE(checkpoint::LoadParameters(*saved, parameters).ok());
   ThreadPool pool(1);
   Stream stream(&pool);
@@ -190,9 +191,9 @@ using GenerateFromRecommenderTest = checkpoint::CheckpointTest;
 TEST_F(GenerateFromRecommenderTest, CheckpointOfAnotherModelEndsWithFour) {
   TrainAndWrite(1);
   testing::internal::CaptureStderr();
-  EXPECT_EQ(cli::Generate({.checkpoint = folder_.path(), .prompt = "a"}), 4);
+  EXPECT_EQ(cli::Generate({.checkpoint = folder_.path(), .prompt = "a"}, OurKinds()), 4);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("no language model"), std::string::npos);
-  EXPECT_EQ(cli::Generate({.checkpoint = folder_ / "nowhere", .prompt = "a"}), 4);
+  EXPECT_EQ(cli::Generate({.checkpoint = folder_ / "nowhere", .prompt = "a"}, OurKinds()), 4);
 }
 
 }  // namespace

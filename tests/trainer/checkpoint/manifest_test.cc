@@ -9,6 +9,7 @@
 #include "kernels/base/checked_file.h"
 #include "tests/trainer/checkpoint/file_damage.h"
 #include "tests/trainer/checkpoint/small_checkpoint.h"
+#include "tests/trainer/our_kinds.h"
 
 namespace tandem::checkpoint {
 namespace {
@@ -162,35 +163,38 @@ TEST(ManifestTest, SymbolsOfAnyAlphabetComeBack) {
 
 TEST(SameModelTest, AnotherModelIsRefusedNamingTheField) {
   const CheckpointManifest manifest = SmallManifest();
-  EXPECT_TRUE(CheckSameModel(SmallJob(), manifest).ok());
+  EXPECT_TRUE(CheckSameModel(SmallJob(), manifest, OurKinds().models()).ok());
   Job trained = SmallJob();
   trained.mutable_model()->mutable_sequence_rec()->set_dropout(0.3f);
   trained.mutable_tables(0)->set_learning_rate(7);
   trained.mutable_tables(0)->set_optimizer(SGD);
   trained.mutable_data()->set_path("elsewhere");
-  EXPECT_TRUE(CheckSameModel(trained, manifest).ok()) << "evaluation reads none of these";
+  EXPECT_TRUE(CheckSameModel(trained, manifest, OurKinds().models()).ok())
+      << "evaluation reads none of these";
   Job layers = SmallJob(), dim = SmallJob(), name = SmallJob();
   layers.mutable_model()->mutable_sequence_rec()->set_layers(3);
   dim.mutable_tables(0)->set_dim(8);
   name.mutable_tables(0)->set_name("user");
-  ExpectRefused(CheckSameModel(layers, manifest), "model.sequence_rec.layers: 2 -> 3");
-  ExpectRefused(CheckSameModel(dim, manifest), "tables[0].dim: 3 -> 8");
-  ExpectRefused(CheckSameModel(name, manifest), "tables[0].name: \"item\" -> \"user\"");
+  ExpectRefused(CheckSameModel(layers, manifest, OurKinds().models()),
+                "model.sequence_rec.layers: 2 -> 3");
+  ExpectRefused(CheckSameModel(dim, manifest, OurKinds().models()), "tables[0].dim: 3 -> 8");
+  ExpectRefused(CheckSameModel(name, manifest, OurKinds().models()),
+                "tables[0].name: \"item\" -> \"user\"");
 }
 
 TEST(SameModelTest, GptIsComparedAndIsNoSequenceRec) {
   const CheckpointManifest manifest = ManifestOf(GptJob());
-  EXPECT_TRUE(CheckSameModel(GptJob(), manifest).ok());
+  EXPECT_TRUE(CheckSameModel(GptJob(), manifest, OurKinds().models()).ok());
   Job trained = GptJob(), layers = GptJob(), tied = GptJob();
   trained.mutable_model()->mutable_gpt()->set_dropout(0.1f);
   trained.mutable_model()->mutable_gpt()->set_init(UNIFORM_FAN_IN);
-  EXPECT_TRUE(CheckSameModel(trained, manifest).ok());
+  EXPECT_TRUE(CheckSameModel(trained, manifest, OurKinds().models()).ok());
   layers.mutable_model()->mutable_gpt()->set_layers(4);
   tied.mutable_model()->mutable_gpt()->set_tied_embeddings(true);
-  ExpectRefused(CheckSameModel(layers, manifest), "model.gpt.layers: 3 -> 4");
-  ExpectRefused(CheckSameModel(tied, manifest), "model.gpt.tied_embeddings");
-  ExpectRefused(CheckSameModel(SmallJob(), manifest), "model.");
-  ExpectRefused(CheckSameModel(GptJob(), SmallManifest()), "model.");
+  ExpectRefused(CheckSameModel(layers, manifest, OurKinds().models()), "model.gpt.layers: 3 -> 4");
+  ExpectRefused(CheckSameModel(tied, manifest, OurKinds().models()), "model.gpt.tied_embeddings");
+  ExpectRefused(CheckSameModel(SmallJob(), manifest, OurKinds().models()), "model.");
+  ExpectRefused(CheckSameModel(GptJob(), SmallManifest(), OurKinds().models()), "model.");
 }
 
 TEST(SameModelTest, PlacementIsTheSameAndHasADefault) {
@@ -198,13 +202,15 @@ TEST(SameModelTest, PlacementIsTheSameAndHasADefault) {
   on_servers.set_placement(Job::PS);
   replicated.set_placement(Job::REPLICATED);
   gpt.set_placement(Job::REPLICATED);
-  EXPECT_TRUE(CheckSameModel(on_servers, ManifestOf(SmallJob())).ok());
-  EXPECT_TRUE(CheckSameModel(gpt, ManifestOf(GptJob())).ok());
-  ExpectRefused(CheckSameModel(replicated, ManifestOf(on_servers)), "placement: PS -> REPLICATED");
+  EXPECT_TRUE(CheckSameModel(on_servers, ManifestOf(SmallJob()), OurKinds().models()).ok());
+  EXPECT_TRUE(CheckSameModel(gpt, ManifestOf(GptJob()), OurKinds().models()).ok());
+  ExpectRefused(CheckSameModel(replicated, ManifestOf(on_servers), OurKinds().models()),
+                "placement: PS -> REPLICATED");
   CheckpointManifest without_rows = ManifestOf(replicated);
   without_rows.clear_tables();
   without_rows.clear_rows();
-  EXPECT_TRUE(CheckSameModel(replicated, without_rows).ok()) << "a replicated table is a parameter";
+  EXPECT_TRUE(CheckSameModel(replicated, without_rows, OurKinds().models()).ok())
+      << "a replicated table is a parameter";
 }
 
 TEST(SameVocabularyTest, SymbolsAndTheirOrderAreCompared) {
@@ -238,7 +244,8 @@ TEST(SameRunTest, WhatMayBeTunedOrMovedDoesNotMatter) {
   job.mutable_optimizer()->set_learning_rate(0.5);
   job.mutable_optimizer()->set_schedule(COSINE);
   job.mutable_tables(0)->set_learning_rate(0.5);
-  EXPECT_TRUE(CheckSameRun(job, SmallManifest()).ok()) << CheckSameRun(job, SmallManifest());
+  EXPECT_TRUE(CheckSameRun(job, SmallManifest(), OurKinds().models()).ok())
+      << CheckSameRun(job, SmallManifest(), OurKinds().models());
 }
 
 TEST(SameRunTest, AnotherRunIsRefusedNamingTheFieldAndBothValues) {
@@ -250,11 +257,11 @@ TEST(SameRunTest, AnotherRunIsRefusedNamingTheFieldAndBothValues) {
   saved.mutable_data()->set_format(PAIRS);
   saved.mutable_tables(0)->set_optimizer(ADAM);
   const CheckpointManifest manifest = ManifestOf(saved);
-  EXPECT_TRUE(CheckSameRun(saved, manifest).ok());
+  EXPECT_TRUE(CheckSameRun(saved, manifest, OurKinds().models()).ok());
   const auto refused = [&](auto change, const std::string& word) {
     Job job = saved;
     change(job);
-    ExpectRefused(CheckSameRun(job, manifest), word);
+    ExpectRefused(CheckSameRun(job, manifest, OurKinds().models()), word);
   };
   refused([](Job& job) { job.set_seed(2); }, "seed: 1 -> 2");
   refused([](Job& job) { job.mutable_train()->set_batch_size(32); }, "train.batch_size: 64 -> 32");
@@ -283,9 +290,11 @@ TEST(SameRunTest, AnotherRunIsRefusedNamingTheFieldAndBothValues) {
 TEST(SameModelTest, TablesThatContradictTheJobAreRefused) {
   CheckpointManifest manifest = SmallManifest();
   manifest.mutable_tables(0)->set_dim(64);
-  EXPECT_TRUE(absl::IsFailedPrecondition(CheckSameModel(SmallJob(), manifest)));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(CheckSameModel(SmallJob(), manifest, OurKinds().models())));
   manifest.clear_tables();
-  EXPECT_TRUE(absl::IsFailedPrecondition(CheckSameModel(SmallJob(), manifest)));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(CheckSameModel(SmallJob(), manifest, OurKinds().models())));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "tests/trainer/checkpoint/trained_run.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/process/exit_code.h"
@@ -17,15 +18,16 @@ class ResumeTest : public TrainedRunTest {
   absl::Status Resume(bool data_changed = false, const std::vector<std::string>& more = {}) {
     std::vector<std::string> sets = sets_;
     sets.insert(sets.end(), more.begin(), more.end());
-    const auto job = LoadJob(folder_ / job_, sets, {.num_trainers = kReplicas});
+    const auto job =
+        LoadJob(folder_ / job_, sets, {.models = OurKinds().models(), .num_trainers = kReplicas});
     if (!job.ok()) return job.status();
-    const auto data = tasks::ReadJobData(*job);
+    const auto data = OurKinds().ReadData(*job);
     if (!data.ok()) return data.status();
     cli::RunOptions options;
     options.out = folder_ / "run";
     options.resume = cli::kResumeNewest;
     options.data_changed = data_changed;
-    const auto saved = cli::CheckpointToResume(options, *job, **data);
+    const auto saved = cli::CheckpointToResume(options, *job, **data, OurKinds().models());
     if (!saved.ok()) return saved.status();
     testing::internal::CaptureStdout();
     const absl::Status opened = cli::OpenRunOutput(options, **data, &**saved).status();

@@ -12,6 +12,7 @@
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/checkpoint/file_damage.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/cli/commands.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
@@ -42,9 +43,10 @@ class TrainedRunTest : public testing::Test {
 
   report::RunSummary Train(const std::string& out, std::vector<std::string> sets) {
     sets.insert(sets.end(), sets_.begin(), sets_.end());
-    const auto job = LoadJob(folder_ / job_, sets, {.num_trainers = kReplicas});
+    const auto job =
+        LoadJob(folder_ / job_, sets, {.models = OurKinds().models(), .num_trainers = kReplicas});
     EXPECT_TRUE(job.ok()) << job.status();
-    const auto data = tasks::ReadJobData(*job);
+    const auto data = OurKinds().ReadData(*job);
     EXPECT_TRUE(data.ok()) << data.status();
     auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
     EXPECT_TRUE(output.ok()) << output.status();
@@ -70,7 +72,7 @@ class TrainedRunTest : public testing::Test {
 
   int Eval(const std::string& checkpoint, std::vector<std::string> sets = {}) {
     sets.insert(sets.begin(), sets_[0]);  // another seed than the run's
-    return cli::Eval({folder_ / job_, sets, checkpoint, folder_ / "dump.tsv"});
+    return cli::Eval({folder_ / job_, sets, checkpoint, folder_ / "dump.tsv"}, OurKinds());
   }
 
   std::vector<double> DumpedRanks() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/bench/commands.h"
 #include "trainer/cli/help_text.h"
 #include "trainer/cli/run_folder.h"
@@ -19,8 +20,8 @@ int CodeOf(std::vector<std::string> arguments, std::string* errors) {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   testing::internal::CaptureStderr();
-  const int code =
-      RunCommandLine(static_cast<int>(argv.size()), argv.data(), {bench::AddBenchCommands});
+  const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data(), OurKinds(),
+                                  {bench::AddBenchCommands});
   *errors = testing::internal::GetCapturedStderr();
   return code;
 }

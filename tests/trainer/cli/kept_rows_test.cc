@@ -10,6 +10,7 @@
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/client_of_job.h"
 #include "trainer/comm/host/thread_group.h"
@@ -40,17 +41,20 @@ class KeptRowsTest : public testing::Test {
 
   Job Load(const std::vector<std::string>& sets) {
     const absl::StatusOr<Job> job =
-        LoadJob(folder_.Write("job.textproto", kJob), sets, {.num_trainers = kReplicas});
+        LoadJob(folder_.Write("job.textproto", kJob), sets,
+                {.models = OurKinds().models(), .num_trainers = kReplicas});
     EXPECT_TRUE(job.ok()) << job.status();
     return *job;
   }
   // Returns the losses of all steps. The run writes into `out`.
   std::vector<double> Train(const Job& job, const std::string& out,
                             const checkpoint::Checkpoint* resume = nullptr) {
-    const tasks::SequenceData data = {
-        data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12})
-            .log,
-        nullptr, "log"};
+    const SequenceRecData data(
+        {.interactions =
+             data::Generate(
+                 {.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12})
+                 .log,
+         .path = "log"});
     auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
     EXPECT_TRUE(output.ok()) << output.status();
     ps::TableHost host(1);

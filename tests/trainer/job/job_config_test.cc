@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/job.pb.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/our_kinds.h"
 
 namespace tandem {
 namespace {
@@ -21,7 +22,8 @@ class JobConfigTest : public testing::Test {
                         int num_trainers = 2) {
     const support::TempFolder folder;
     const std::string path = folder.Write("job_config_test.textproto", text);
-    const absl::StatusOr<Job> job = LoadJob(path, sets, {.num_trainers = num_trainers});
+    const absl::StatusOr<Job> job =
+        LoadJob(path, sets, {.models = OurKinds().models(), .num_trainers = num_trainers});
     if (job.ok()) return "";
     EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
     std::string message(job.status().message());
@@ -38,13 +40,13 @@ class JobConfigTest : public testing::Test {
 };
 
 TEST_F(JobConfigTest, MissingFileIsNamed) {
-  const auto job = LoadJob("/nowhere/job.textproto", {}, {});
+  const auto job = LoadJob("/nowhere/job.textproto", {}, {.models = OurKinds().models()});
   EXPECT_EQ(job.status(), absl::InvalidArgumentError(
                               "job file /nowhere/job.textproto: No such file or directory"));
 }
 
 TEST_F(JobConfigTest, DirectoryIsNotAJob) {
-  EXPECT_EQ(LoadJob("/tmp", {}, {}).status(),
+  EXPECT_EQ(LoadJob("/tmp", {}, {.models = OurKinds().models()}).status(),
             absl::InvalidArgumentError("job file /tmp: is a directory"));
 }
 
@@ -499,7 +501,7 @@ TEST_F(JobConfigTest, LaterSetsWinAndWinOverTheFile) {
   const support::TempFolder folder;
   const std::string path = folder.Write("sets.textproto", std::string(kGood) + "seed: 1");
   const auto job = LoadJob(path, {"seed=2", "seed=3", "data.path=a=b", "model.loss=FULL_SOFTMAX"},
-                           {.num_trainers = 1});
+                           {.models = OurKinds().models(), .num_trainers = 1});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->seed(), 3u);
   EXPECT_EQ(job->data().path(), "a=b") << "only the first = separates";

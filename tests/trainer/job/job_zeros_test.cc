@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/job.pb.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/job/job_config.h"
 
 namespace tandem {
@@ -72,7 +73,7 @@ void ForEachNumber(
 }
 
 absl::StatusOr<Job> Load(const std::string& text, const std::vector<std::string>& sets) {
-  return ParseJob(text, "job", sets, {.num_trainers = 1});
+  return ParseJob(text, "job", sets, {.models = OurKinds().models(), .num_trainers = 1});
 }
 
 TEST(JobZerosTest, EveryWrittenZeroIsKeptOrRefusedByName) {

@@ -9,6 +9,7 @@
 #include "ps/server/table_host.h"
 #include "rpc/store/store.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/job/job_config.h"
@@ -63,9 +64,10 @@ class CudaReplicasTest : public ::testing::Test {
   }
   Result Run(const char* text, const data::SyntheticOptions& users, int size,
              const std::vector<std::string>& sets) {
-    const auto job = ParseJob(text, "job", sets, {.num_trainers = size});
+    const auto job =
+        ParseJob(text, "job", sets, {.models = OurKinds().models(), .num_trainers = size});
     EXPECT_TRUE(job.ok()) << job.status();
-    const tasks::SequenceData data(data::Generate(users).log, nullptr, "log");
+    const SequenceRecData data({.interactions = data::Generate(users).log, .path = "log"});
     const support::TempFolder folder;
     testing::internal::CaptureStdout();
     auto output = report::RunOutput::Create(folder / "out", report::LogFormat::JSON);

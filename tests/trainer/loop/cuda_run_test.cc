@@ -9,6 +9,7 @@
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/job/job_config.h"
@@ -45,10 +46,12 @@ data::Text SmallText() {
   return text;
 }
 
-tasks::SequenceData SmallLog() {
-  return {
-      data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log,
-      nullptr, "log"};
+SequenceRecData SmallLog() {
+  return SequenceRecData(
+      {.interactions =
+           data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12})
+               .log,
+       .path = "log"});
 }
 
 // The 8 users of each step have equal numbers of items, so steps have equal shapes. Only the last
@@ -62,10 +65,12 @@ optimizer { kind: ADAM learning_rate: 1e-2 }
 train { batch_size: 8 max_steps: 22 eval_every_steps: 11 }
 )";
 
-tasks::SequenceData EvenLog() {
-  return {
-      data::Generate({.seed = 5, .users = 76, .items = 30, .min_length = 9, .max_length = 9}).log,
-      nullptr, "log"};
+SequenceRecData EvenLog() {
+  return SequenceRecData(
+      {.interactions =
+           data::Generate({.seed = 5, .users = 76, .items = 30, .min_length = 9, .max_length = 9})
+               .log,
+       .path = "log"});
 }
 
 struct Result {
@@ -98,7 +103,8 @@ class CudaRunTest : public ::testing::Test {
                std::vector<std::string> sets, const char* device,
                const checkpoint::Checkpoint* resume = nullptr, int stop_after = 0) {
     sets.push_back(std::string("device=") + device);
-    const auto job = ParseJob(text, "job", sets, {.num_trainers = 1});
+    const auto job =
+        ParseJob(text, "job", sets, {.models = OurKinds().models(), .num_trainers = 1});
     EXPECT_TRUE(job.ok()) << job.status();
     const auto place = job::DeviceOf(*job, 0, 1);
     EXPECT_TRUE(place.ok()) << place.status();
@@ -203,21 +209,21 @@ class CudaRunTest : public ::testing::Test {
 };
 
 TEST_F(CudaRunTest, LanguageModelTrainsAsOnTheCpu) {
-  ExpectLikeCpu(kLanguageJob, tasks::TextData(SmallText()), {}, 2e-5);
+  ExpectLikeCpu(kLanguageJob, GptData({SmallText()}), {}, 2e-5);
 }
 
 TEST_F(CudaRunTest, LanguageModelInBf16TrainsAsOnTheCpu) {
   bf16_ = "BF16";
   for (const char* activation : {"GELU", "GELU_TANH"}) {
     SCOPED_TRACE(activation);
-    ExpectLikeCpu(kLanguageJob, tasks::TextData(SmallText()),
+    ExpectLikeCpu(kLanguageJob, GptData({SmallText()}),
                   {"train.precision=BF16", std::string("model.gpt.activation=") + activation},
                   2e-2);
   }
 }
 
 TEST_F(CudaRunTest, Bf16IsTheDefaultOfLanguageModelsAndARunKeepsWhatItBeganWith) {
-  const tasks::TextData data(SmallText());
+  const GptData data({SmallText()});
   bf16_ = "BF16";
   const Result bf16 = Run(kLanguageJob, data, {}, "CUDA");
   by_default_ = true;
@@ -238,12 +244,11 @@ TEST_F(CudaRunTest, Bf16IsTheDefaultOfLanguageModelsAndARunKeepsWhatItBeganWith)
 }
 
 TEST_F(CudaRunTest, TokenRowsOnServersAndAccumulationTrainAsOnTheCpu) {
-  ExpectLikeCpu(kLanguageJob, tasks::TextData(SmallText()), {"placement=PS", "train.accumulate=3"},
-                2e-5);
+  ExpectLikeCpu(kLanguageJob, GptData({SmallText()}), {"placement=PS", "train.accumulate=3"}, 2e-5);
 }
 
 TEST_F(CudaRunTest, RecommenderTrainsAsOnTheCpuWithEveryLoss) {
-  const tasks::SequenceData data = SmallLog();
+  const SequenceRecData data = SmallLog();
   for (const char* loss : {"BCE", "SAMPLED_SOFTMAX", "FULL_SOFTMAX"}) {
     for (const char* placement : {"PS", "REPLICATED"}) {
       SCOPED_TRACE(std::string(loss) + " " + placement);
@@ -256,14 +261,14 @@ TEST_F(CudaRunTest, RecommenderTrainsAsOnTheCpuWithEveryLoss) {
 }
 
 TEST_F(CudaRunTest, StoppedAndResumedIsTheUnbrokenRun) {
-  ExpectResumes(kLanguageJob, tasks::TextData(SmallText()),
+  ExpectResumes(kLanguageJob, GptData({SmallText()}),
                 {"placement=REPLICATED", "train.accumulate=3"});
   ExpectResumes(kSequenceJob, SmallLog(), {"placement=PS"});
 }
 
 TEST_F(CudaRunTest, InBf16StoppedAndResumedIsTheUnbrokenRun) {
   bf16_ = "BF16";
-  const tasks::TextData data(SmallText());
+  const GptData data({SmallText()});
   const std::vector<std::string> sets{"train.precision=BF16"};
   const Result unbroken = Run(kLanguageJob, data, sets, "CUDA"),
                resumed = RunBroken(kLanguageJob, data, sets, "CUDA", "CUDA");
@@ -281,7 +286,7 @@ std::vector<std::string> LongRun(std::initializer_list<std::string> more) {
 const std::vector<int64_t> kLaunchedOfLongRun{9, 10, 11, 12, 13, 14};
 
 TEST_F(CudaRunTest, StepsLaunchedAsGraphsHaveTheBitsOfOthers) {
-  const tasks::TextData data(SmallText());
+  const GptData data({SmallText()});
   ExpectGraphsChangeNothing(kLanguageJob, data, LongRun({}), kLaunchedOfLongRun);
   ExpectGraphsChangeNothing(kLanguageJob, data,
                             LongRun({"train.accumulate=2", "model.gpt.tied_embeddings=true"}),
@@ -292,7 +297,7 @@ TEST_F(CudaRunTest, StepsLaunchedAsGraphsHaveTheBitsOfOthers) {
 }
 
 TEST_F(CudaRunTest, TracedStepsAreNotLaunchedAsGraphsAndEndTheGraph) {
-  const tasks::TextData data(SmallText());
+  const GptData data({SmallText()});
   const std::vector<std::string> sets =
       LongRun({"trace.first_step=9", "train.eval_every_steps=14"});
   ExpectGraphsChangeNothing(kLanguageJob, data, sets, {7, 8, 11, 12, 13, 14});
@@ -312,7 +317,7 @@ TEST_F(CudaRunTest, AStepOfOtherShapesRunsBesideTheGraph) {
 }
 
 TEST_F(CudaRunTest, RunWithGraphsGoesOnFromACheckpoint) {
-  const tasks::TextData data(SmallText());
+  const GptData data({SmallText()});
   const std::vector<std::string> sets = LongRun({"train.max_steps=24"});
   const Result unbroken = Run(kLanguageJob, data, sets, "CUDA");
   const support::TempFolder folder;
@@ -362,7 +367,7 @@ class LookingData : public tasks::JobData {
   std::vector<tasks::ReferenceColumn> References() const override { return data_.References(); }
 
  private:
-  const tasks::SequenceData data_ = EvenLog();
+  const SequenceRecData data_ = EvenLog();
 };
 
 TEST_F(CudaRunTest, AStepThatCannotBeRecordedIsWorthANoteAndNothingElse) {
@@ -383,7 +388,7 @@ TEST_F(CudaRunTest, AStepThatCannotBeRecordedIsWorthANoteAndNothingElse) {
 // The device's kernels lie in the phases of the traced step, on the device's own row. The host's
 // waits are not among them.
 TEST_F(CudaRunTest, ItsTraceHasTheDevicesKernels) {
-  const Result run = Run(kLanguageJob, tasks::TextData(SmallText()),
+  const Result run = Run(kLanguageJob, GptData({SmallText()}),
                          {"placement=PS", "trace.first_step=2", "trace.steps=1"}, "CUDA");
   uint32_t row = 0;
   for (const TraceThread& thread : run.trace.threads()) {

@@ -13,6 +13,7 @@
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
@@ -52,12 +53,12 @@ std::string Read(const std::string& path) {
   return text.str();
 }
 
-tasks::TextData SmallData(int valid_symbols) {
+GptData SmallData(int valid_symbols) {
   data::Text text;
   text.vocabulary = data::Vocabulary(U" abcd");
   for (int i = 0; i < 60; ++i) text.train.push_back(i * i % 5);
   for (int i = 0; i < valid_symbols; ++i) text.valid.push_back(i * i % 5);
-  return tasks::TextData(text);
+  return GptData({text});
 }
 
 struct Setting {
@@ -69,10 +70,11 @@ struct Setting {
 absl::StatusOr<report::RunSummary> Train(const std::string& out, int calls_before_failure,
                                          const Setting& setting = {},
                                          std::vector<int64_t>* launched = nullptr) {
-  const auto job = ParseJob(setting.job, "job", setting.sets, {.num_trainers = 1});
+  const auto job = ParseJob(setting.job, "job", setting.sets,
+                            {.models = OurKinds().models(), .num_trainers = 1});
   EXPECT_TRUE(job.ok()) << job.status();
   testing::internal::CaptureStdout();
-  const tasks::TextData data = SmallData(setting.valid_symbols);
+  const GptData data = SmallData(setting.valid_symbols);
   ps::TableHost host(1);
   ps::LocalClient client(host, 0, 1);
   const auto groups = comm::ThreadGroup::Create(1, "dp");

@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,7 @@ class FaultyTask : public tasks::Task {
     }
     return evaluation;
   }
+  std::optional<tasks::LargestProduct> Bf16Product() const override { return task_->Bf16Product(); }
 
  private:
   const std::unique_ptr<tasks::Task> task_;

@@ -16,6 +16,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/loop/faulty_model.h"
 #include "tests/trainer/loop/small_text.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
@@ -90,15 +91,18 @@ struct FaultyResult {
 };
 
 inline std::unique_ptr<tasks::JobData> SmallDataOf(const Job& job) {
-  if (job.model().has_gpt()) return std::make_unique<tasks::TextData>(SmallText());
-  return std::make_unique<tasks::SequenceData>(
-      data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 4, .max_length = 12}).log,
-      nullptr, "log");
+  if (job.model().has_gpt()) return std::make_unique<GptData>(tasks::TextFile{SmallText()});
+  return std::make_unique<SequenceRecData>(tasks::SequenceFiles{
+      .interactions =
+          data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 4, .max_length = 12})
+              .log,
+      .path = "log"});
 }
 
 inline FaultyResult RunWith(const std::string& text, const std::vector<std::string>& sets,
                             const FaultyRun& run) {
-  const auto job = ParseJob(text, "job", sets, {.num_trainers = run.replicas});
+  const auto job =
+      ParseJob(text, "job", sets, {.models = OurKinds().models(), .num_trainers = run.replicas});
   EXPECT_TRUE(job.ok()) << job.status();
   const FaultyData data(SmallDataOf(*job), run.fault);
   const support::TempFolder folder;

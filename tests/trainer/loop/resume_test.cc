@@ -19,7 +19,7 @@ class ResumeTest : public ::testing::Test {
 
 TEST_F(ResumeTest, AStopAskedOfOneReplicaEndsAllAfterTheSameStep) {
   const Job job = SmallJob();
-  const tasks::SequenceData data = SmallData();
+  const SequenceRecData data = SmallData();
   const support::TempFolder folder;
   auto output = report::RunOutput::Create(folder.path() + "/out", report::LogFormat::JSON);
   ASSERT_TRUE(output.ok()) << output.status();
@@ -57,7 +57,7 @@ struct BrokenRun {
 // Trains two replicas. The `stop_at`-th question whether to stop, counted from 1, stops rank 1.
 // Resumes if there is a checkpoint.
 BrokenRun TrainUntil(const std::string& out, const Job& job, int stop_at) {
-  const tasks::SequenceData data = SmallData();
+  const SequenceRecData data = SmallData();
   std::optional<checkpoint::Checkpoint> saved;
   if (!checkpoint::ListCheckpoints(out + "/checkpoints").empty()) {
     const auto opened =

@@ -14,6 +14,7 @@
 #include "tests/ps/cluster.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/loop/small_text.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
@@ -45,10 +46,12 @@ train { batch_size: 16 max_steps: 100 eval_every_steps: 50 }
 constexpr char kServed[] = "parameters { match: \"*\" placement: PS }\n";
 
 std::unique_ptr<tasks::JobData> DataOf(const Job& job) {
-  if (job.model().has_gpt()) return std::make_unique<tasks::TextData>(SmallText());
-  return std::make_unique<tasks::SequenceData>(
-      data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log,
-      nullptr, "log");
+  if (job.model().has_gpt()) return std::make_unique<GptData>(tasks::TextFile{SmallText()});
+  return std::make_unique<SequenceRecData>(tasks::SequenceFiles{
+      .interactions =
+          data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12})
+              .log,
+      .path = "log"});
 }
 
 struct RunArgs {
@@ -69,7 +72,8 @@ struct Result {
 };
 
 Result Train(const std::string& text, const RunArgs& args) {
-  const auto job = ParseJob(text, "job", args.sets, {.num_trainers = args.replicas});
+  const auto job = ParseJob(text, "job", args.sets,
+                            {.models = OurKinds().models(), .num_trainers = args.replicas});
   EXPECT_TRUE(job.ok()) << job.status();
   const std::unique_ptr<tasks::JobData> data = DataOf(*job);
   const support::TempFolder folder;
@@ -257,8 +261,9 @@ TEST(ServedParametersTest, AResumedRunGoesOnWithTheSameBitsAlsoWithAnotherPlacem
         checkpoint::OpenCheckpoint(folder / "checkpoints", checkpoint::Choice::NEWEST);
     ASSERT_TRUE(saved.ok()) << saved.status();
     ASSERT_EQ(saved->manifest.step(), 13u);
-    const auto job = ParseJob(leg.second, "job", {}, {.num_trainers = 2});
-    EXPECT_TRUE(checkpoint::CheckSameRun(*job, saved->manifest).ok());
+    const auto job =
+        ParseJob(leg.second, "job", {}, {.models = OurKinds().models(), .num_trainers = 2});
+    EXPECT_TRUE(checkpoint::CheckSameRun(*job, saved->manifest, OurKinds().models()).ok());
     const Result resumed =
         Train(leg.second,
               {.replicas = 2, .servers = leg.servers, .out = folder.path(), .resume = &*saved});

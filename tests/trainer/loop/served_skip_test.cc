@@ -11,6 +11,7 @@
 #include "ps/server/table_host.h"
 #include "tests/ps/cluster.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/autograd/ops/ops.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
@@ -100,8 +101,8 @@ struct Result {
 
 // `servers`: 0 for tables in this process.
 Result Train(int steps, int servers) {
-  const auto job =
-      ParseJob(kJob, "job", {absl::StrCat("train.max_steps=", steps)}, {.num_trainers = kReplicas});
+  const auto job = ParseJob(kJob, "job", {absl::StrCat("train.max_steps=", steps)},
+                            {.models = OurKinds().models(), .num_trainers = kReplicas});
   EXPECT_TRUE(job.ok()) << job.status();
   Result result;
   const TwoParametersData data(&result.weights);

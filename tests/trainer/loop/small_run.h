@@ -13,6 +13,7 @@
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/job/job_options.h"
@@ -64,10 +65,12 @@ inline Job SmallJob() {
   return job;
 }
 
-inline tasks::SequenceData SmallData() {
-  return {
-      data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log,
-      nullptr, "log"};
+inline SequenceRecData SmallData() {
+  return SequenceRecData(
+      {.interactions =
+           data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12})
+               .log,
+       .path = "log"});
 }
 
 struct RunResult {
@@ -93,7 +96,7 @@ inline RunResult Train(const Job& job, int num_replicas,
                                                job::ConsistencyOf(job));
     };
   }
-  const tasks::SequenceData data = SmallData();
+  const SequenceRecData data = SmallData();
   const support::TempFolder folder;
   RunResult result;
   {

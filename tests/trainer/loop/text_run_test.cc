@@ -8,6 +8,7 @@
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/loop/small_text.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
 #include "trainer/loop/train_loop.h"
@@ -37,9 +38,10 @@ struct RunArgs {
 };
 
 Result Train(const std::vector<std::string>& sets, const RunArgs& args) {
-  const auto job = ParseJob(kJob, "job", sets, {.num_trainers = args.replicas});
+  const auto job =
+      ParseJob(kJob, "job", sets, {.models = OurKinds().models(), .num_trainers = args.replicas});
   EXPECT_TRUE(job.ok()) << job.status();
-  const tasks::TextData data(SmallText());
+  const GptData data({SmallText()});
   std::unique_ptr<report::RunOutput> output;
   if (!args.out.empty())
     output = report::RunOutput::Create(args.out, report::LogFormat::JSON).value();

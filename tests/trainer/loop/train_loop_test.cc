@@ -72,7 +72,7 @@ absl::uint128 HashOfObservedRun(int log_every, bool traced, int* observed) {
   job.mutable_train()->set_log_every_steps(log_every);
   job.mutable_trace()->set_first_step(1);
   job.mutable_trace()->set_steps(traced ? 3 : -1);
-  const tasks::SequenceData data = SmallData();
+  const SequenceRecData data = SmallData();
   const support::TempFolder folder;
   const auto output = report::RunOutput::Create(folder / "out", report::LogFormat::JSON).value();
   ps::TableHost host(1);
@@ -145,7 +145,7 @@ TEST_F(TrainLoopTest, TheLastLinesCountWhatEveryTrainersClientKeptFromTheServers
 
 TEST_F(TrainLoopTest, AReplicaThatFailsFreesItsPeer) {
   const Job job = SmallJob();
-  const tasks::SequenceData data = SmallData();
+  const SequenceRecData data = SmallData();
   ps::TableHost host(1);
   auto groups = comm::ThreadGroup::Create(2, "dp");
   std::vector<absl::Status> ends(2);
@@ -202,7 +202,7 @@ TEST_F(TrainLoopTest, ReplicasTrainInEveryModeWithinItsBound) {
 TEST(EvaluationTest, MayTakeLongerThanAWaitForPeers) {
   Job job = SmallJob();
   job.set_placement(Job::REPLICATED);
-  const tasks::SequenceData data = SmallData();
+  const SequenceRecData data = SmallData();
   auto groups = comm::ThreadGroup::Create(2, "dp");
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {

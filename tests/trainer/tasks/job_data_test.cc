@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/our_kinds.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
 #include "trainer/loop/same_data.h"
@@ -21,18 +22,18 @@ class JobDataTest : public testing::Test {
   Job SequenceJob(const std::string& log, std::vector<std::string> sets = {}) {
     sets.push_back("data.path=" + folder_.Write("log.txt", log));
     return ParseJob("model { sequence_rec { } } tables { name: \"item\" dim: 8 }", "job", sets,
-                    {.num_trainers = 1})
+                    {.models = OurKinds().models(), .num_trainers = 1})
         .value();
   }
   Job TextJob(const std::string& text, std::vector<std::string> sets = {}) {
     sets.push_back("data.path=" + folder_.Write("text.txt", text));
     return ParseJob("model { gpt { max_length: 8 } } train { max_steps: 1 }", "job", sets,
-                    {.num_trainers = 1})
+                    {.models = OurKinds().models(), .num_trainers = 1})
         .value();
   }
   // Returns ReadJobData's error without the folder's path.
   std::string Complaint(const Job& job, DataUse use = DataUse::TRAIN) {
-    const auto data = ReadJobData(job, use);
+    const auto data = OurKinds().ReadData(job, use);
     if (data.ok()) return "";
     EXPECT_EQ(data.status().code(), absl::StatusCode::kDataLoss);
     std::string message(data.status().message());
@@ -94,45 +95,48 @@ TEST_F(JobDataTest, SparseIdsAreRefusedUnlessTheUserSaysHowManyThereAre) {
   EXPECT_TRUE(
       absl::StrContains(Complaint(SequenceJob(sparse)),
                         "the item ids are sparse: the largest is 16777300, of 5 different ones"));
-  const auto data = ReadJobData(SequenceJob(sparse, {"data.num_items=20000000"}));
+  const auto data = OurKinds().ReadData(SequenceJob(sparse, {"data.num_items=20000000"}));
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ((*data)->num_items(), 20'000'000u);
-  EXPECT_EQ(
-      ReadJobData(SequenceJob(sparse, {"data.num_items=18446744073709551615"})).status().code(),
-      absl::StatusCode::kInvalidArgument)
+  EXPECT_EQ(OurKinds()
+                .ReadData(SequenceJob(sparse, {"data.num_items=18446744073709551615"}))
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument)
       << "more than the machine has memory for";
 }
 
 TEST_F(JobDataTest, MappedIdsAreAsLikeAsTheirNumbers) {
   const std::string sparse = "anna x 1099511627776 y z\nbo z y x x\n";
-  const auto data = ReadJobData(SequenceJob(sparse, {"data.ids=MAP"}));
+  const auto data = OurKinds().ReadData(SequenceJob(sparse, {"data.ids=MAP"}));
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ((*data)->num_items(), 4u);
   EXPECT_EQ((*data)->ItemIds(), "x\n1099511627776\ny\nz\n");
   const std::string negatives = folder_.Write("negatives.txt", "anna w\nbo w z\n");
-  const auto ranked =
-      ReadJobData(SequenceJob(sparse, {"data.ids=MAP", "data.negatives_path=" + negatives}));
+  const auto ranked = OurKinds().ReadData(
+      SequenceJob(sparse, {"data.ids=MAP", "data.negatives_path=" + negatives}));
   ASSERT_TRUE(ranked.ok()) << ranked.status();
   EXPECT_EQ((*ranked)->num_items(), 5u) << "negatives are of the catalogue too";
-  const auto closed = ReadJobData(SequenceJob("bo z y x\n", {"data.ids=MAP"}), DataUse::EVALUATE,
-                                  "x\ny\nz\nunseen\n");
+  const auto closed = OurKinds().ReadData(SequenceJob("bo z y x\n", {"data.ids=MAP"}),
+                                          DataUse::EVALUATE, "x\ny\nz\nunseen\n");
   ASSERT_TRUE(closed.ok()) << closed.status();
   EXPECT_EQ((*closed)->num_items(), 4u);
 }
 
 TEST_F(JobDataTest, MorePartsThanTheLogHasUsersAreRefused) {
   const std::string log = "1 1 2 3 4\n2 2 3 4 5\n3 1 2\n";
-  EXPECT_TRUE(ReadJobData(SequenceJob(log, {"train.accumulate=2"})).ok());
-  EXPECT_EQ(ReadJobData(SequenceJob(log, {"train.accumulate=3"})).status(),
+  EXPECT_TRUE(OurKinds().ReadData(SequenceJob(log, {"train.accumulate=2"})).ok());
+  EXPECT_EQ(OurKinds().ReadData(SequenceJob(log, {"train.accumulate=3"})).status(),
             absl::InvalidArgumentError("train.accumulate is 3; allowed: 1 .. 2, the samples that a "
                                        "replica has of the largest batch: the log "
                                        "has 2 users to train on"));
-  EXPECT_TRUE(ReadJobData(SequenceJob(log, {"train.accumulate=3"}), DataUse::EVALUATE).ok());
+  EXPECT_TRUE(
+      OurKinds().ReadData(SequenceJob(log, {"train.accumulate=3"}), DataUse::EVALUATE).ok());
 }
 
 TEST_F(JobDataTest, WhoIsLeftOutIsCounted) {
   const auto description = [this](const std::string& log) {
-    return (*ReadJobData(SequenceJob(log)))->Description();
+    return (*OurKinds().ReadData(SequenceJob(log)))->Description();
   };
   EXPECT_EQ(description("1 1 2 3 4\n2 2 3 4 5\n"), "2 users, 5 items, 8 interactions");
   EXPECT_EQ(
@@ -143,15 +147,15 @@ TEST_F(JobDataTest, WhoIsLeftOutIsCounted) {
             "items, 2 of evaluation, with fewer than 3)");
   std::string text;
   for (int i = 0; i < 60; ++i) text += "ab";
-  EXPECT_EQ((*ReadJobData(TextJob(text)))->Description(),
+  EXPECT_EQ((*OurKinds().ReadData(TextJob(text)))->Description(),
             "108 symbols to train on, 12 to validate, vocabulary of 2, of which the last 3 fill no "
             "window and are left out");
 }
 
 TEST_F(JobDataTest, FilesAreNamedWithSizeAndChecksum) {
   const std::string negatives = folder_.Write("negatives.txt", "1 5\n2 1\n");
-  const auto data =
-      ReadJobData(SequenceJob("1 1 2 3 4\n2 2 3 4 5\n", {"data.negatives_path=" + negatives}));
+  const auto data = OurKinds().ReadData(
+      SequenceJob("1 1 2 3 4\n2 2 3 4 5\n", {"data.negatives_path=" + negatives}));
   ASSERT_TRUE(data.ok()) << data.status();
   const std::vector<SavedFile> files = (*data)->Files();
   ASSERT_EQ(files.size(), 2u);
@@ -160,14 +164,14 @@ TEST_F(JobDataTest, FilesAreNamedWithSizeAndChecksum) {
   EXPECT_EQ(files[1].name(), negatives);
   EXPECT_EQ(files[1].bytes(), 8u);
   EXPECT_NE(files[0].crc32c(), 0u);
-  EXPECT_EQ((*ReadJobData(TextJob(std::string(100, 'a'))))->Files()[0].bytes(), 100u);
+  EXPECT_EQ((*OurKinds().ReadData(TextJob(std::string(100, 'a'))))->Files()[0].bytes(), 100u);
 }
 
 TEST_F(JobDataTest, TrainersThatReadOtherLogsAreToldWhat) {
   std::vector<std::unique_ptr<JobData>> data;
   for (const char* last : {"4", "4", "3"}) {
     data.push_back(
-        ReadJobData(SequenceJob(absl::StrCat("1 1 2 3 ", last, "\n2 1 2 3 4\n"))).value());
+        OurKinds().ReadData(SequenceJob(absl::StrCat("1 1 2 3 ", last, "\n2 1 2 3 4\n"))).value());
   }
   for (const int replicas : {2, 3}) {
     auto groups = comm::ThreadGroup::Create(replicas, "dp");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
+#include "tests/trainer/our_kinds.h"
 #include "trainer/autograd/engine.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
@@ -31,7 +32,7 @@ train { batch_size: 10 accumulate: 2 max_steps: 1 }
 // times its forward pass, because its backward pass computes the scores again.
 double CountedFlops(const char* text, const JobData& data, const std::vector<std::string>& sets,
                     double* said) {
-  const auto job = ParseJob(text, "job", sets, {.num_trainers = 1});
+  const auto job = ParseJob(text, "job", sets, {.models = OurKinds().models(), .num_trainers = 1});
   EXPECT_TRUE(job.ok()) << job.status();
   ThreadPool pool(2);
   Stream stream(&pool);
@@ -66,15 +67,17 @@ TEST(StepFlopsTest, OfALanguageModel) {
   text.vocabulary = data::Vocabulary(U"abcdefg");
   for (int i = 0; i < 200; ++i) text.train.push_back(i % 7);
   text.valid.assign(text.train.begin(), text.train.begin() + 50);
-  const TextData data(std::move(text));
+  const GptData data({std::move(text)});
   ExpectCounted(kLanguageJob, data, {});
   ExpectCounted(kLanguageJob, data, {"model.gpt.tied_embeddings=true"});
 }
 
 TEST(StepFlopsTest, OfSequencesOfManyLengths) {
-  const SequenceData data(
-      data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log,
-      nullptr, "log");
+  const SequenceRecData data(
+      {.interactions =
+           data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12})
+               .log,
+       .path = "log"});
   for (const char* loss : {"BCE", "SAMPLED_SOFTMAX", "FULL_SOFTMAX"}) {
     SCOPED_TRACE(loss);
     ExpectCounted(kSequenceJob, data, {std::string("model.sequence_rec.loss=") + loss});

@@ -1,0 +1,38 @@
+// The kinds of model that a program knows: those of the project and those that the program adds.
+// main makes one and passes it on.
+// Thread rule: constant after construction; any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/tasks/kind.h"
+
+namespace tandem::tasks {
+
+class Kinds {
+ public:
+  // REQUIRES: no two kinds have one name.
+  explicit Kinds(std::vector<Kind> more = {});
+
+  // The kinds' rules, for LoadJob and checkpoints.
+  const job::Models& models() const { return models_; }
+  // REQUIRES: the job was loaded with models().
+  const Kind& Of(const Job& job) const;
+
+  // Reads the job's data. DataLoss if the files hold nothing for `use`; the error says what is
+  // needed and what was found.
+  // `item_ids`, from JobData::ItemIds, is the whole catalogue of a job with data.ids MAP. Empty:
+  // the catalogue is the ids in the files.
+  absl::StatusOr<std::unique_ptr<JobData>> ReadData(const Job& job, DataUse use = DataUse::TRAIN,
+                                                    const std::string& item_ids = "") const {
+    return Of(job).read(job, use, item_ids);
+  }
+
+ private:
+  const std::vector<Kind> kinds_;
+  const job::Models models_;
+};
+
+}  // namespace tandem::tasks

@@ -1,0 +1,18 @@
+// The limits, defaults and options of Job.model.sequence_rec (proto/job.proto).
+// Thread rule: free functions.
+#pragma once
+
+#include "proto/job.pb.h"
+#include "trainer/job/limits.h"
+#include "trainer/models/sequence_rec.h"
+
+namespace tandem::tasks {
+
+// Adds one error for every limit that the model breaks. The task's other rules come before these.
+void CheckSequenceRec(const Job& job, Limits* limits);
+// Fills in the model's defaults. REQUIRES: CheckSequenceRec found nothing.
+void ResolveSequenceRec(Job* job);
+// Translates a resolved job.
+models::SequenceRecOptions SequenceRecOptionsOf(const Job& job);
+
+}  // namespace tandem::tasks
