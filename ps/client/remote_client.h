@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/embedding.pb.h"
 #include "ps/client/call_tracer.h"
 #include "ps/client/merged_pushes.h"
 #include "ps/client/pooled_client.h"

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
+#include "proto/wire.pb.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/signals.h"
 #include "trainer/job/job_config.h"

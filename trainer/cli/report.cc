@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/count_text.h"
 #include "kernels/base/utf8.h"
+#include "proto/checkpoint.pb.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/exit_code.h"
