@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "proto/trace.pb.h"
 
 namespace tandem::rpc {
 namespace {

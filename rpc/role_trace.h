@@ -11,8 +11,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/trace/trace.h"
-#include "proto/trace.pb.h"
 #include "rpc/channel.h"
+
+namespace tandem {
+class RequestHeader;   // proto/wire.pb.h
+class RoleTrace;       // proto/trace.pb.h
+class TakeTraceReply;  // proto/trace.pb.h
+}  // namespace tandem
 
 namespace tandem::rpc {
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "proto/wire.pb.h"
 #include "rpc/credentials.h"
 #include "rpc/master/client.h"
 #include "rpc/master/service.h"

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "ps/wire/router.h"
+#include "ps/wire/wire_rows.h"
 
 namespace tandem::ps {
 

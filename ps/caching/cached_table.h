@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "proto/embedding.pb.h"
 #include "ps/caching/row_cache.h"
 #include "ps/caching/step_gradients.h"
 #include "ps/client/row_client.h"

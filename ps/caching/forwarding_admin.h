@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/embedding.pb.h"
 #include "ps/client/table_admin.h"
 
 namespace tandem::ps {

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/embedding.pb.h"
 #include "ps/caching/forwarding_admin.h"
 #include "ps/caching/trainer_exchange.h"
 #include "ps/client/call_tracer.h"

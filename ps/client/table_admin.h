@@ -15,10 +15,16 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/trace/trace.h"
-#include "proto/embedding.pb.h"
 #include "ps/wire/statistics.h"
 #include "ps/wire/step.h"
 #include "rpc/future.h"
+
+namespace tandem {
+class RoleTrace;        // proto/trace.pb.h
+class SavedFile;        // proto/embedding.pb.h
+class StatisticsReply;  // proto/embedding.pb.h
+class TableSpec;        // proto/embedding.pb.h
+}  // namespace tandem
 
 namespace tandem::ps {
 
@@ -73,7 +79,7 @@ class TableAdmin {
   virtual rpc::Future<StatisticsReply> Statistics() = 0;
   // Returns the part of Statistics that servers do not know: gradients that this client refused,
   // dropped or mended. It covers this trainer only; add other trainers' parts with MergeStatistics.
-  virtual StatisticsReply OwnStatistics() const { return {}; }
+  virtual StatisticsReply OwnStatistics() const;
 
   // Records the pulls, pushes, norms, commits and saves of steps `first` to `last`. Each span lasts
   // from call to completion. Servers record their work for these calls too. A null `tracer` ends
@@ -85,7 +91,7 @@ class TableAdmin {
   virtual absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) = 0;
   // Returns the servers' table for a table given to CreateTables. The two differ where the
   // optimizer runs in the client (GeoClient).
-  virtual TableSpec StoredSpec(const TableSpec& table) const { return table; }
+  virtual TableSpec StoredSpec(const TableSpec& table) const;
   // Returns report lines on the whole run, from this client and the clients that it wraps.
   virtual std::vector<std::string> Report() const { return {}; }
 };

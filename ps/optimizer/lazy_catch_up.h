@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "proto/embedding.pb.h"
 #include "ps/optimizer/sparse_optimizer.h"
 
 namespace tandem::ps {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/check.h"
+#include "proto/embedding.pb.h"
 #include "ps/optimizer/adadelta.h"
 #include "ps/optimizer/adagrad.h"
 #include "ps/optimizer/adam.h"

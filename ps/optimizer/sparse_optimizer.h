@@ -12,7 +12,11 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "proto/embedding.pb.h"
+
+namespace tandem {
+enum SparseOptimizer : int;  // proto/embedding.pb.h
+class TableSpec;             // proto/embedding.pb.h
+}  // namespace tandem
 
 namespace tandem::ps {
 

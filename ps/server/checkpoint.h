@@ -14,7 +14,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/embedding.pb.h"
 #include "ps/server/push_windows.h"
 #include "ps/wire/row_layout.h"
 
@@ -31,6 +30,11 @@
 //
 // Windows (ps/server/push_windows.h) belong to a shard, not to a table. A worker writes windows
 // once, in its first table's file, which may then have shards without rows.
+namespace tandem {
+enum RowStorage : int;  // proto/embedding.pb.h
+class SavedFile;        // proto/embedding.pb.h
+}  // namespace tandem
+
 namespace tandem::ps {
 
 class Table;
@@ -44,7 +48,7 @@ absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std:
 struct RowFileHeader {
   std::string table;
   uint32_t number = 0, dim = 0, num_slot_values = 0, num_shards = 0;
-  RowStorage storage = STORED_F32;
+  RowStorage storage{};
   uint64_t num_rows = 0;
 };
 

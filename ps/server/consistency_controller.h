@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/embedding.pb.h"
 #include "ps/server/push_windows.h"
 #include "ps/wire/statistics.h"
 #include "ps/wire/step.h"

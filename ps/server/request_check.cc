@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "proto/wire.pb.h"
 
 namespace tandem::ps {
 

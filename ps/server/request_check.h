@@ -10,10 +10,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/embedding.pb.h"
 #include "ps/wire/message_limits.h"
 #include "rpc/first_field.h"
 #include "rpc/payload.h"
+
+namespace google::protobuf {
+class Message;
+}
 
 namespace tandem::ps {
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "proto/embedding.pb.h"
 #include "ps/server/allowed_folders.h"
 #include "ps/server/pooled_calls.h"
 #include "ps/server/request_check.h"
@@ -19,6 +18,11 @@
 #include "rpc/master/shard_map.h"
 #include "rpc/payload.h"
 #include "rpc/server.h"
+
+namespace tandem {
+enum IdsFormat : int;   // proto/embedding.pb.h
+enum WireFormat : int;  // proto/embedding.pb.h
+}  // namespace tandem
 
 namespace tandem::ps {
 

@@ -9,8 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/embedding.pb.h"
 #include "ps/wire/step.h"
+
+namespace tandem {
+class TableSpec;  // proto/embedding.pb.h
+}  // namespace tandem
 
 namespace tandem::ps {
 

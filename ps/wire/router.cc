@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/memory/buffer.h"
+#include "proto/embedding.pb.h"
 #include "ps/wire/hash_seed.h"
 
 namespace tandem::ps {

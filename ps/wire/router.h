@@ -12,8 +12,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/embedding.pb.h"
 #include "rpc/master/shard_map.h"
+
+namespace tandem {
+class ShardRange;  // proto/embedding.pb.h
+}  // namespace tandem
 
 namespace tandem::ps {
 

@@ -9,6 +9,7 @@
 #include "kernels/base/check.h"
 #include "kernels/cpu/vector/lanes.h"
 #include "kernels/cpu/vector/vectorise.h"
+#include "proto/embedding.pb.h"
 #include "ps/wire/rounding_bits.h"
 
 namespace tandem::ps {

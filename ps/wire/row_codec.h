@@ -13,7 +13,10 @@
 
 #include "absl/functional/function_ref.h"
 #include "kernels/base/random.h"
-#include "proto/embedding.pb.h"
+
+namespace tandem {
+enum RowStorage : int;  // proto/embedding.pb.h
+}  // namespace tandem
 
 namespace tandem::ps {
 

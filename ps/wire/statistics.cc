@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "proto/embedding.pb.h"
+
 namespace tandem::ps {
 namespace {
 

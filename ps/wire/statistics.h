@@ -6,8 +6,14 @@
 #include <array>
 #include <cstdint>
 
-#include "proto/embedding.pb.h"
 #include "ps/wire/value_guard.h"
+
+namespace tandem {
+class StatisticsReply;  // proto/embedding.pb.h
+class StepHistogram;    // proto/embedding.pb.h
+class TableSpec;        // proto/embedding.pb.h
+class TableStatistics;  // proto/embedding.pb.h
+}  // namespace tandem
 
 namespace tandem::ps {
 

@@ -5,6 +5,9 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "proto/embedding.pb.h"
+#include "ps/wire/row_layout.h"
+#include "ps/wire/wire_rows.h"
 
 namespace tandem::ps {
 

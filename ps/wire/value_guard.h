@@ -13,11 +13,11 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "proto/embedding.pb.h"
-#include "ps/wire/row_layout.h"
-#include "ps/wire/wire_rows.h"
 
 namespace tandem::ps {
+
+class RowLayout;
+class WireRows;
 
 struct ValueGuardStatistics {
   struct Offender {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/cpu/vector/vectorise.h"
+#include "proto/embedding.pb.h"
 #include "ps/wire/rounding_bits.h"
 #include "ps/wire/row_codec.h"
 

@@ -13,7 +13,11 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/base/random.h"
-#include "proto/embedding.pb.h"
+
+namespace tandem {
+enum RowStorage : int;  // proto/embedding.pb.h
+enum WireFormat : int;  // proto/embedding.pb.h
+}  // namespace tandem
 
 namespace tandem::ps {
 

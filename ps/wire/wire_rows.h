@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/embedding.pb.h"
 #include "ps/wire/wire_codec.h"
 
 namespace tandem::ps {

@@ -15,12 +15,15 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/trace/trace.h"
-#include "proto/trace.pb.h"
-#include "proto/wire.pb.h"
 #include "rpc/credentials.h"
 #include "rpc/master/member.h"
 #include "rpc/master/shard_map.h"
 #include "rpc/store/store.h"
+
+namespace tandem {
+class RequestHeader;  // proto/wire.pb.h
+class RoleTrace;      // proto/trace.pb.h
+}  // namespace tandem
 
 namespace tandem::rpc {
 
@@ -34,7 +37,7 @@ struct MasterClientOptions {
 
 // The identity of this process.
 struct MemberSelf {
-  Role role = TRAINER;
+  Role role{};
   std::string host;
   int64_t pid = 0;
   std::string address;       // host:port where other members reach it
@@ -45,7 +48,7 @@ struct MemberSelf {
 
 // The master's decisions about this member and the job.
 struct Assignment {
-  Role role = TRAINER;
+  Role role{};
   uint32_t rank = 0;
   uint32_t incarnation = 1;
   uint64_t job_epoch = 0;

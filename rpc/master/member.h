@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <string>
 
-#include "proto/wire.pb.h"
+namespace tandem {
+enum Role : int;  // proto/wire.pb.h
+}
 
 namespace tandem::rpc {
 
 struct Member {
-  Role role = TRAINER;
+  Role role{};
   uint32_t rank = 0;  // within the role
   std::string host;   // host name
   int64_t pid = 0;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/check.h"
+#include "proto/wire.pb.h"
 #include "rpc/constant_time.h"
 
 namespace tandem::rpc {
@@ -137,6 +138,12 @@ absl::Status Membership::CheckRepeated(const Entry& entry, const RegisterEvent& 
   return absl::UnavailableError(
       absl::StrFormat("%s; its place is free when it has been silent for %g s", text,
                       options_.heartbeat_timeout_seconds));
+}
+
+uint32_t Membership::Expected(Role role) const {
+  return role == PS        ? options_.num_ps
+         : role == TRAINER ? options_.num_trainers
+                           : options_.num_workers;
 }
 
 uint32_t Membership::Registered(Role role) const {

@@ -38,13 +38,13 @@ struct RegisterEvent {
 };
 struct HeartbeatEvent {
   uint64_t call = 0;
-  Role role = TRAINER;
+  Role role{};
   uint32_t rank = 0;
   std::string key;  // the key of the member's RegisterEvent
 };
 struct LeaveEvent {
   uint64_t call = 0;
-  Role role = TRAINER;
+  Role role{};
   uint32_t rank = 0;
   absl::Status status;
   std::string key;  // the key of the member's RegisterEvent
@@ -105,11 +105,7 @@ class Membership {
   // error.
   absl::Status CheckMember(const Entry* entry, const std::string& key, const char* what) const;
   absl::Status CheckRepeated(const Entry& entry, const RegisterEvent& event) const;
-  uint32_t Expected(Role role) const {
-    return role == PS        ? options_.num_ps
-           : role == TRAINER ? options_.num_trainers
-                             : options_.num_workers;
-  }
+  uint32_t Expected(Role role) const;
   uint32_t Registered(Role role) const;
   void AssignRanks(Role role);
   void StartIfComplete();

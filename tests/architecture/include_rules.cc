@@ -124,7 +124,7 @@ constexpr Room kRooms[] = {
 
     {"examples/",
      "examples/ trainer/ ps/client/clients.h ps/client/pooled_client.h ps/client/row_client.h "
-     "ps/client/table_admin.h rpc rpc/master kernels/base/status_macros.h"},
+     "ps/client/table_admin.h rpc rpc/master proto kernels/base/status_macros.h"},
     {"tests/", "tests/ trainer/ ps/ rpc/ proto kernels/"},
 };
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/base/check.h"
+#include "proto/embedding.pb.h"
 #include "ps/wire/wire_codec.h"
 #include "tests/fuzz/target.h"
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
+#include "proto/trace.pb.h"
 #include "rpc/server.h"
 
 namespace tandem::rpc {

@@ -8,6 +8,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "proto/bench.pb.h"
 #include "trainer/autograd/engine.h"
 #include "trainer/bench/batches.h"
 #include "trainer/bench/pull_push_roles.h"

@@ -12,7 +12,6 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/status/statusor.h"
-#include "proto/bench.pb.h"
 #include "ps/client/clients.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/nn/layers.h"
@@ -20,6 +19,11 @@
 #include "trainer/sparse/pooled_embedding.h"
 #include "trainer/sparse/remote_embedding.h"
 #include "trainer/sparse/step_optimizer.h"
+
+namespace tandem {
+class PullPushCase;        // proto/bench.pb.h
+class PullPushRepetition;  // proto/bench.pb.h
+}  // namespace tandem
 
 namespace tandem::bench {
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "proto/bench.pb.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "trainer/bench/batches.h"

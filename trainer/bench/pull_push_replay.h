@@ -8,9 +8,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "proto/bench.pb.h"
-#include "proto/embedding.pb.h"
 #include "trainer/bench/pull_push_hybrid.h"
+
+namespace tandem {
+class PullPushCase;  // proto/bench.pb.h
+class TableSpec;     // proto/embedding.pb.h
+}  // namespace tandem
 
 namespace tandem::bench {
 

@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "proto/bench.pb.h"
 #include "ps/server/service.h"
 #include "rpc/channel.h"
 #include "rpc/master/client.h"

@@ -5,8 +5,11 @@
 #pragma once
 
 #include "absl/time/time.h"
-#include "proto/bench.pb.h"
 #include "trainer/cli/run_options.h"
+
+namespace tandem {
+class PullPushCase;  // proto/bench.pb.h
+}
 
 namespace tandem::bench {
 

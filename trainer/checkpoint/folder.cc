@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/base/checked_file.h"
 #include "kernels/base/status_macros.h"
+#include "proto/checkpoint.pb.h"
 #include "trainer/checkpoint/manifest.h"
 
 namespace tandem::checkpoint {

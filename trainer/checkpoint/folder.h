@@ -13,7 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/checkpoint.pb.h"
+
+namespace tandem {
+class CheckpointManifest;  // proto/checkpoint.pb.h
+}  // namespace tandem
 
 namespace tandem::checkpoint {
 

@@ -19,6 +19,8 @@
 #include "kernels/base/checked_file.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/base/status_macros.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/job.pb.h"
 #include "trainer/checkpoint/folder.h"
 
 namespace tandem::checkpoint {

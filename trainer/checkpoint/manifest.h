@@ -8,8 +8,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/checkpoint.pb.h"
 #include "trainer/job/model_rules.h"
+
+namespace tandem {
+class CheckpointManifest;  // proto/checkpoint.pb.h
+class Job;                 // proto/job.pb.h
+}  // namespace tandem
 
 namespace tandem::checkpoint {
 

@@ -6,6 +6,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/utf8.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/job.pb.h"
 
 namespace tandem::checkpoint {
 namespace {

@@ -8,7 +8,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/checkpoint.pb.h"
+
+namespace tandem {
+class CheckpointManifest;  // proto/checkpoint.pb.h
+class Job;                 // proto/job.pb.h
+class SavedFile;           // proto/embedding.pb.h
+}  // namespace tandem
 
 namespace tandem::checkpoint {
 

@@ -14,6 +14,7 @@
 #include "kernels/base/count_text.h"
 #include "kernels/base/terminal.h"
 #include "kernels/base/utf8.h"
+#include "proto/checkpoint.pb.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/process/exit_code.h"

@@ -1,5 +1,6 @@
 // `tandem worker`: hosts remote modules for the job's trainers until the job is over.
 #include "kernels/base/status_macros.h"
+#include "proto/wire.pb.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "proto/worker.pb.h"
 
 namespace tandem::remote {
 

@@ -8,10 +8,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/worker.pb.h"
 #include "rpc/first_field.h"
 #include "rpc/payload.h"
 #include "trainer/tensor/tensor.h"
+
+namespace google::protobuf {
+template <class T>
+class RepeatedPtrField;
+}
+
+namespace tandem {
+class ArrayInfo;  // proto/worker.pb.h
+}
 
 namespace tandem::remote {
 

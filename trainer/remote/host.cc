@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "proto/worker.pb.h"
 #include "trainer/remote/array_message.h"
 #include "trainer/remote/host_state.h"
 

@@ -13,12 +13,16 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "proto/worker.pb.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "trainer/remote/host.h"
 #include "trainer/remote/owned_objects.h"
 #include "trainer/remote/task_threads.h"
+
+namespace tandem {
+class Caller;       // proto/worker.pb.h
+class ContextInfo;  // proto/worker.pb.h
+}  // namespace tandem
 
 namespace tandem::remote {
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "proto/worker.pb.h"
 #include "trainer/remote/array_message.h"
 #include "trainer/remote/context_share.h"
 #include "trainer/remote/remote_call.h"

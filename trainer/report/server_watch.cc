@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "proto/embedding.pb.h"
 #include "trainer/comm/gather_bytes.h"
 
 namespace tandem::report {

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/embedding.pb.h"
 #include "ps/client/table_admin.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/report/step_observer.h"

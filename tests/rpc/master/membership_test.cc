@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <map>
 
+#include "proto/wire.pb.h"
+
 namespace tandem::rpc {
 namespace {
 

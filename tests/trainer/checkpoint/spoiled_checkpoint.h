@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/base/checked_file.h"
+#include "proto/checkpoint.pb.h"
 #include "tests/trainer/checkpoint/file_damage.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"

@@ -40,6 +40,7 @@ class RunTraceTest : public testing::Test {
   // Uses a trace as a training loop does.
   void Train(int rank, const Setting& setting, comm::ProcessGroup& group) {
     rpc::MemberSelf self;
+    self.role = TRAINER;
     self.host = "here";
     self.pid = rank + 1;
     self.preferred_index = rank;
@@ -163,6 +164,7 @@ TEST(RunTraceAloneTest, AMasterThatIsGoneCostsItsPartOnlyAndTheNoteSaysSo) {
   service.RegisterHandlers(server);
   ASSERT_TRUE(server.Start("127.0.0.1:0").ok());
   rpc::MemberSelf self;
+  self.role = TRAINER;
   self.host = "here";
   self.address = "here:0";
   const auto master = rpc::MasterClient::Connect(server.address(), self, nullptr);
