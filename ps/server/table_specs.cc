@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "proto/embedding.pb.h"
 #include "ps/store/spec_check.h"
 #include "ps/wire/message_limits.h"
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "proto/embedding.pb.h"
 #include "ps/optimizer/sparse_optimizer.h"
 
 namespace tandem::ps {

@@ -5,7 +5,10 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "proto/embedding.pb.h"
+
+namespace tandem {
+class TableSpec;  // proto/embedding.pb.h
+}
 
 namespace tandem::ps {
 

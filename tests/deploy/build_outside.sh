@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Builds and runs PROGRAM, a project that links Tandem::tandem, as another project would: `find` takes Tandem from an installed tree, `add`
-# adds this folder to a project of its own. To add it costs no build: the program is compiled, and linked by that project's own command with
+# Builds examples/custom_model as another project would, and trains with it. `find` takes Tandem from an installed tree, `add` adds this
+# folder to a project of its own. To add it costs no build of Tandem: only the example is compiled. The project's own command links it with
 # the libraries that BUILD holds.
-# usage: tests/deploy/build_outside.sh BUILD find TREE PROGRAM
-#        tests/deploy/build_outside.sh BUILD add PROGRAM
+# usage: tests/deploy/build_outside.sh BUILD find TREE
+#        tests/deploy/build_outside.sh BUILD add
 set -euo pipefail
 source=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
 build=$(realpath "$1")
 way=$2
-project=${!#}
-name=$(basename "$project")
+project=$source/examples/custom_model
+name=custom_model
 work=$build/tests/deploy/$way
 rm -rf "$work"
 mkdir -p "$work"
@@ -41,5 +41,5 @@ END
     exit 1
   fi
 fi
-"$program"
-"$program" --version
+"$program" synthesize --out "$work/log.txt" --users 200 --items 50
+"$program" launch "$project/job.textproto" --local --set data.path="$work/log.txt" --set train.max_steps=10 --out "$work/run"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "proto/job.pb.h"
 #include "ps/caching/cached_client.h"
 #include "ps/caching/geo_client.h"
 #include "ps/caching/merged_client.h"

@@ -5,10 +5,13 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "proto/job.pb.h"
 #include "ps/client/clients.h"
 #include "ps/client/merged_pushes.h"
 #include "trainer/comm/process_group.h"
+
+namespace tandem {
+class Job;  // proto/job.pb.h
+}
 
 namespace tandem::cli {
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
+#include "proto/job.pb.h"
 #include "proto/wire.pb.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/host_name.h"

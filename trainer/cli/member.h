@@ -11,9 +11,13 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "proto/job.pb.h"
 #include "rpc/master/client.h"
 #include "trainer/cli/run_options.h"
+
+namespace tandem {
+class Job;        // proto/job.pb.h
+enum Role : int;  // proto/wire.pb.h
+}  // namespace tandem
 
 namespace tandem::cli {
 

@@ -6,12 +6,15 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "proto/job.pb.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/run_options.h"
 #include "trainer/job/model_rules.h"
 #include "trainer/report/run_output.h"
 #include "trainer/tasks/job_data.h"
+
+namespace tandem {
+class Job;  // proto/job.pb.h
+}
 
 namespace tandem::cli {
 

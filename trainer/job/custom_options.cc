@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/check.h"
 #include "kernels/base/utf8.h"
+#include "proto/job.pb.h"
 #include "trainer/job/nearest_name.h"
 #include "trainer/job/number_text.h"
 

@@ -11,8 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "proto/job.pb.h"
 #include "trainer/job/limits.h"
+
+namespace tandem {
+class Job;  // proto/job.pb.h
+}
 
 namespace tandem::job {
 

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
+#include "proto/embedding.pb.h"
+#include "proto/job.pb.h"
 #include "trainer/job/parameter_placement.h"
 
 namespace tandem::job {

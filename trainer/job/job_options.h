@@ -6,10 +6,14 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
-#include "proto/embedding.pb.h"
-#include "proto/job.pb.h"
 #include "trainer/comm/device/device_group.h"
 #include "trainer/sparse/step_optimizer.h"
+
+namespace tandem {
+class ConsistencySpec;  // proto/embedding.pb.h
+class Job;              // proto/job.pb.h
+class TableSpec;        // proto/embedding.pb.h
+}  // namespace tandem
 
 namespace tandem::job {
 

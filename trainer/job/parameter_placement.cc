@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/embedding.pb.h"
+#include "proto/job.pb.h"
 #include "trainer/job/job_options.h"
 
 namespace tandem::job {

@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/job.pb.h"
 #include "trainer/parallel/placement.h"
 #include "trainer/parallel/served/served_parameters.h"
+
+namespace tandem {
+class Job;  // proto/job.pb.h
+}
 
 namespace tandem::job {
 

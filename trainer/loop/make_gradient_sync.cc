@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/base/status_macros.h"
+#include "proto/job.pb.h"
 #include "trainer/job/parameter_placement.h"
 #include "trainer/parallel/combined_sync.h"
 #include "trainer/parallel/data_parallel/ddp.h"

@@ -6,13 +6,16 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "proto/job.pb.h"
 #include "ps/client/row_client.h"
 #include "ps/client/table_admin.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/parallel/gradient_sync.h"
 #include "trainer/parallel/placement.h"
 #include "trainer/sparse/step_pushes.h"
+
+namespace tandem {
+class Job;  // proto/job.pb.h
+}
 
 namespace tandem::loop {
 

@@ -10,6 +10,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "proto/checkpoint.pb.h"
 #include "trainer/tensor/tensor.h"
 
 namespace tandem::loop {

@@ -9,10 +9,13 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "proto/checkpoint.pb.h"
-#include "proto/job.pb.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/tasks/task.h"
+
+namespace tandem {
+class CheckpointManifest;  // proto/checkpoint.pb.h
+class Job;                 // proto/job.pb.h
+}  // namespace tandem
 
 namespace tandem::loop {
 

@@ -9,12 +9,15 @@
 
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
-#include "proto/trace.pb.h"
 #include "ps/client/clients.h"
 #include "rpc/master/client.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/report/run_output.h"
+
+namespace tandem {
+class RoleTrace;  // proto/trace.pb.h
+}
 
 namespace tandem::loop {
 

@@ -1,5 +1,6 @@
 #include "trainer/loop/step_calendar.h"
 
+#include "proto/job.pb.h"
 #include "trainer/job/job_options.h"
 
 namespace tandem::loop {

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 
-#include "proto/job.pb.h"
+namespace tandem {
+class Job;  // proto/job.pb.h
+}
 
 namespace tandem::loop {
 

@@ -5,10 +5,13 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "proto/job.pb.h"
 #include "trainer/loop/replica_environment.h"
 #include "trainer/report/run_output.h"
 #include "trainer/tasks/job_data.h"
+
+namespace tandem {
+class Job;  // proto/job.pb.h
+}
 
 namespace tandem::loop {
 

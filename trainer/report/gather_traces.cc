@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "proto/trace.pb.h"
 #include "rpc/role_trace.h"
 #include "trainer/comm/gather_bytes.h"
 

@@ -11,8 +11,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/trace/trace.h"
-#include "proto/trace.pb.h"
 #include "trainer/comm/process_group.h"
+
+namespace tandem {
+class RoleTrace;  // proto/trace.pb.h
+}
 
 namespace tandem::report {
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "proto/trace.pb.h"
 #include "rpc/role_trace.h"
 #include "trainer/report/gather_traces.h"
 

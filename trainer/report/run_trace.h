@@ -14,11 +14,14 @@
 #include "absl/time/time.h"
 #include "kernels/memory/stream.h"
 #include "kernels/trace/trace.h"
-#include "proto/trace.pb.h"
 #include "ps/client/table_admin.h"
 #include "rpc/master/client.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/report/step_observer.h"
+
+namespace tandem {
+class RoleTrace;  // proto/trace.pb.h
+}
 
 namespace tandem::report {
 

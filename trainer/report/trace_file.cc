@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/checked_file.h"
 #include "kernels/base/status_macros.h"
+#include "proto/trace.pb.h"
 #include "trainer/report/json.h"
 
 namespace tandem::report {

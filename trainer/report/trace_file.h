@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "proto/trace.pb.h"
+
+namespace tandem {
+class RoleTrace;  // proto/trace.pb.h
+}
 
 namespace tandem::report {
 

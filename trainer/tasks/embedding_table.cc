@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "proto/job.pb.h"
+
 namespace tandem::tasks {
 
 namespace {

@@ -8,8 +8,11 @@
 #include <memory>
 #include <vector>
 
-#include "proto/job.pb.h"
 #include "trainer/sparse/remote_embedding.h"
+
+namespace tandem {
+class Job;  // proto/job.pb.h
+}
 
 namespace tandem::tasks {
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "proto/job.pb.h"
 #include "trainer/tasks/transformer_rules.h"
 
 namespace tandem::tasks {

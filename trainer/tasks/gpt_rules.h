@@ -2,9 +2,12 @@
 // Thread rule: free functions.
 #pragma once
 
-#include "proto/job.pb.h"
 #include "trainer/job/limits.h"
 #include "trainer/models/gpt.h"
+
+namespace tandem {
+class Job;  // proto/job.pb.h
+}
 
 namespace tandem::tasks {
 

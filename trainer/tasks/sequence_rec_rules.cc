@@ -1,5 +1,6 @@
 #include "trainer/tasks/sequence_rec_rules.h"
 
+#include "proto/job.pb.h"
 #include "trainer/job/job_rules.h"
 #include "trainer/tasks/transformer_rules.h"
 

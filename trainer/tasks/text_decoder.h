@@ -6,8 +6,11 @@
 #include <memory>
 
 #include "absl/types/span.h"
-#include "proto/job.pb.h"
 #include "trainer/autograd/parameter.h"
+
+namespace tandem {
+class Job;  // proto/job.pb.h
+}
 
 namespace tandem::tasks {
 

@@ -1,6 +1,7 @@
 #include "trainer/tasks/transformer_rules.h"
 
 #include "absl/strings/str_cat.h"
+#include "proto/job.pb.h"
 
 namespace tandem::tasks {
 

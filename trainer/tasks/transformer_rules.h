@@ -5,8 +5,11 @@
 #include <string>
 
 #include "kernels/elementwise.h"
-#include "proto/job.pb.h"
 #include "trainer/job/limits.h"
+
+namespace tandem {
+enum ActivationType : int;  // proto/job.pb.h
+}
 
 namespace tandem::tasks {
 

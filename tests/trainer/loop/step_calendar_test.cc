@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <vector>
 
+#include "proto/job.pb.h"
+
 namespace tandem::loop {
 namespace {
 

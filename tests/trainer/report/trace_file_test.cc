@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "proto/trace.pb.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/report/trace_events.h"
 
