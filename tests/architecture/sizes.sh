@@ -8,7 +8,7 @@ cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 sources() { find kernels rpc ps trainer examples tests -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) | LC_ALL=C sort; }
 
 found=$(
-  sources | sed 's|/[^/]*$||' | uniq -c | awk '$1 > 30 { print "folder     " $1 " sources  " $2 }'
+  sources | sed 's|/[^/]*$||' | sort | uniq -c | awk '$1 > 30 { print "folder     " $1 " sources  " $2 }'
   sources | xargs wc -l | awk '$2 != "total" { limit = $2 ~ /^tests\// ? 700 : 500; if ($1 > limit) print "source     " $1 " lines  " $2 }'
   sources | grep '\.h$' | grep -v '^tests/' | xargs awk '
     /^(class|struct) [A-Za-z]+.*\{$/ { name = $2; functions = 0 }

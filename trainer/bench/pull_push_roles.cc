@@ -13,8 +13,8 @@
 #include "rpc/server.h"
 #include "trainer/bench/pull_push_client.h"
 #include "trainer/bench/raw_bytes.h"
-#include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
+#include "trainer/cli/process/job_secret.h"
 
 namespace tandem::bench {
 
@@ -37,7 +37,9 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role,
 
 absl::Status Serve(const PullPushCase& bench, const cli::RoleOptions& options,
                    std::unique_ptr<rpc::MasterClient>& master) {
-  ASSIGN_OR_RETURN(const rpc::Credentials credentials, cli::CredentialsOfRole(options, "ps"));
+  ASSIGN_OR_RETURN(
+      const rpc::Credentials credentials,
+      cli::CredentialsOfRole({options.secret_file, options.master, options.listen}, "ps"));
   ps::TableHost host(bench.threads());
   ps::EmbeddingService service(host);
   RawBytesService raw;
@@ -57,7 +59,9 @@ absl::Status Serve(const PullPushCase& bench, const cli::RoleOptions& options,
 
 absl::Status MeasureAndReport(const PullPushCase& bench, const cli::RoleOptions& options,
                               std::unique_ptr<rpc::MasterClient>& master) {
-  ASSIGN_OR_RETURN(const rpc::Credentials credentials, cli::CredentialsOfRole(options, "trainer"));
+  ASSIGN_OR_RETURN(
+      const rpc::Credentials credentials,
+      cli::CredentialsOfRole({options.secret_file, options.master, options.listen}, "trainer"));
   ASSIGN_OR_RETURN(master, JoinBench(TRAINER, options, credentials, /*address=*/""));
   ASSIGN_OR_RETURN(const PullPushFigures figures, PullPushClient(bench, *master).Run());
   rpc::Channel parent(options.master, credentials);

@@ -8,9 +8,9 @@
 #include "proto/job.pb.h"
 #include "rpc/listen.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/job_secret.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/folder_lock.h"
+#include "trainer/cli/process/job_secret.h"
 #include "trainer/cli/process/signals.h"
 #include "trainer/cli/process/supervisor.h"
 #include "trainer/cli/report.h"
@@ -75,7 +75,7 @@ int Launch(const RunOptions& options, const tasks::Kinds& kinds) {
   if (!job.ok()) return ReportError(job.status());
   if (const auto place = job::DeviceOf(*job, 0, options.num_trainers); !place.ok())
     return ReportError(place.status());
-  const auto secret = SecretOfLaunch(options);
+  const auto secret = SecretOfLaunch(options.secret_file);
   if (!secret.ok()) return ReportError(secret.status());
   const auto lock = FolderLock::Take(options.out, "launch");
   if (!lock.ok()) return ReportError(lock.status());

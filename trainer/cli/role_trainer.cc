@@ -8,10 +8,10 @@
 #include "ps/client/remote_client.h"
 #include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/folder_lock.h"
+#include "trainer/cli/process/job_secret.h"
 #include "trainer/cli/process/signals.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
@@ -187,7 +187,9 @@ int RunTrainer(const RoleOptions& options, const tasks::Kinds& kinds) {
   std::unique_ptr<rpc::MasterClient> master;
   const absl::Status status = [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckOutPath(options));
-    ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "trainer"));
+    ASSIGN_OR_RETURN(
+        const rpc::Credentials credentials,
+        CredentialsOfRole({options.secret_file, options.master, options.listen}, "trainer"));
     ASSIGN_OR_RETURN(const Job job,
                      LoadJob(options.job_path, options.sets,
                              {.models = kinds.models(), .num_trainers = options.num_trainers}));

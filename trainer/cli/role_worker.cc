@@ -2,9 +2,9 @@
 #include "kernels/base/status_macros.h"
 #include "proto/wire.pb.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/process/failure.h"
+#include "trainer/cli/process/job_secret.h"
 #include "trainer/cli/process/signals.h"
 #include "trainer/job/job_config.h"
 #include "trainer/remote/host.h"
@@ -16,7 +16,9 @@ namespace {
 
 absl::Status Serve(const RoleOptions& options, const tasks::Kinds& kinds,
                    std::unique_ptr<rpc::MasterClient>& client) {
-  ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "worker"));
+  ASSIGN_OR_RETURN(
+      const rpc::Credentials credentials,
+      CredentialsOfRole({options.secret_file, options.master, options.listen}, "worker"));
   ASSIGN_OR_RETURN(const Job job,
                    LoadJob(options.job_path, options.sets,
                            {.models = kinds.models(), .num_trainers = options.num_trainers}));

@@ -9,17 +9,22 @@
 
 #include "absl/status/statusor.h"
 #include "rpc/credentials.h"
-#include "trainer/cli/run_options.h"
 
 namespace tandem::cli {
 
+// The flags of a role that decide which credentials it has.
+struct RoleAccess {
+  std::string secret_file;
+  std::string master, listen;  // HOST:PORT; empty: not given
+};
+
 // The secret for the roles that this process starts: the given one, or a new one. InvalidArgument
 // if the given secret is not valid.
-absl::StatusOr<rpc::Secret> SecretOfLaunch(const RunOptions& options);
+absl::StatusOr<rpc::Secret> SecretOfLaunch(const std::string& secret_file);
 
 // The credentials that a role shows and demands. Without a secret, prints a warning on stderr under
 // `name`. Then returns InvalidArgument if --master or --listen is not a loopback address.
-absl::StatusOr<rpc::Credentials> CredentialsOfRole(const RoleOptions& options,
+absl::StatusOr<rpc::Credentials> CredentialsOfRole(const RoleAccess& access,
                                                    const std::string& name);
 
 // True if only this machine can reach every address that HOST:PORT resolves to.

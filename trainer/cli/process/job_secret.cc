@@ -1,4 +1,4 @@
-#include "trainer/cli/job_secret.h"
+#include "trainer/cli/process/job_secret.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -32,9 +32,9 @@ std::optional<absl::StatusOr<rpc::Secret>> TakeFromEnvironment() {
 }
 
 // Returns nothing if this process was given no secret.
-absl::StatusOr<std::optional<rpc::Secret>> GivenSecret(const RunOptions& options) {
+absl::StatusOr<std::optional<rpc::Secret>> GivenSecret(const std::string& secret_file) {
   auto from_environment = TakeFromEnvironment();
-  if (!options.secret_file.empty()) return rpc::Secret::Read(options.secret_file);
+  if (!secret_file.empty()) return rpc::Secret::Read(secret_file);
   if (!from_environment.has_value()) return std::nullopt;
   return *std::move(from_environment);
 }
@@ -72,17 +72,17 @@ bool IsLoopback(const std::string& address) {
   return true;
 }
 
-absl::StatusOr<rpc::Secret> SecretOfLaunch(const RunOptions& options) {
-  ASSIGN_OR_RETURN(std::optional<rpc::Secret> given, GivenSecret(options));
+absl::StatusOr<rpc::Secret> SecretOfLaunch(const std::string& secret_file) {
+  ASSIGN_OR_RETURN(std::optional<rpc::Secret> given, GivenSecret(secret_file));
   return given.has_value() ? *std::move(given) : rpc::Secret::Draw();
 }
 
-absl::StatusOr<rpc::Credentials> CredentialsOfRole(const RoleOptions& options,
+absl::StatusOr<rpc::Credentials> CredentialsOfRole(const RoleAccess& access,
                                                    const std::string& name) {
-  ASSIGN_OR_RETURN(const std::optional<rpc::Secret> given, GivenSecret(options));
+  ASSIGN_OR_RETURN(const std::optional<rpc::Secret> given, GivenSecret(access.secret_file));
   if (given.has_value()) return rpc::Credentials(*given);
-  RETURN_IF_ERROR(CheckLoopback("--master", options.master));
-  RETURN_IF_ERROR(CheckLoopback("--listen", options.listen));
+  RETURN_IF_ERROR(CheckLoopback("--master", access.master));
+  RETURN_IF_ERROR(CheckLoopback("--listen", access.listen));
   std::fputs(RoleLine(name,
                       "warning: no secret: every process of this machine can read and change the "
                       "job (--secret-file, TANDEM_SECRET)")

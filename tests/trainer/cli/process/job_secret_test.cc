@@ -1,4 +1,4 @@
-#include "trainer/cli/job_secret.h"
+#include "trainer/cli/process/job_secret.h"
 
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -15,11 +15,8 @@ std::string TokenOf(const std::string& text) {
   return rpc::Credentials(*rpc::Secret::FromText(text, "a test")).shown();
 }
 
-RoleOptions Role(const std::string& master, const std::string& listen) {
-  RoleOptions options;
-  options.master = master;
-  options.listen = listen;
-  return options;
+RoleAccess Role(const std::string& master, const std::string& listen) {
+  return {.secret_file = "", .master = master, .listen = listen};
 }
 
 class JobSecretTest : public testing::Test {
@@ -42,10 +39,10 @@ TEST_F(JobSecretTest, ComesFromTheVariableWhichIsGoneAfterwards) {
 
 TEST_F(JobSecretTest, AFileCountsMoreThanTheVariable) {
   setenv("TANDEM_SECRET", "the variable's own secret", 1);
-  RoleOptions options = Role("10.1.2.3:7000", "");
-  options.secret_file = folder_.Write("secret", std::string(kText) + "\n");
-  chmod(options.secret_file.c_str(), 0600);
-  const auto credentials = CredentialsOfRole(options, "ps");
+  RoleAccess access = Role("10.1.2.3:7000", "");
+  access.secret_file = folder_.Write("secret", std::string(kText) + "\n");
+  chmod(access.secret_file.c_str(), 0600);
+  const auto credentials = CredentialsOfRole(access, "ps");
   ASSERT_TRUE(credentials.ok()) << credentials.status();
   EXPECT_EQ(credentials->shown(), TokenOf(kText));
   EXPECT_EQ(std::getenv("TANDEM_SECRET"), nullptr);
@@ -60,10 +57,10 @@ TEST_F(JobSecretTest, WithoutOneARoleWarnsAndUsesAddressesOfThisMachineAlone) {
   EXPECT_EQ(warning.rfind("[ps ", 0), 0u) << warning;
   EXPECT_NE(warning.find("] warning: no secret: "), std::string::npos) << warning;
   EXPECT_EQ(warning.find('\n'), warning.size() - 1) << warning;
-  for (const RoleOptions& options :
+  for (const RoleAccess& access :
        {Role("10.1.2.3:7000", "127.0.0.1:0"), Role("127.0.0.1:7000", "0.0.0.0:0"),
         Role("127.0.0.1:7000", ":0")}) {
-    const absl::Status refused = CredentialsOfRole(options, "ps").status();
+    const absl::Status refused = CredentialsOfRole(access, "ps").status();
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
     EXPECT_NE(std::string(refused.message()).find("--secret-file FILE"), std::string::npos)
         << refused;
@@ -71,15 +68,15 @@ TEST_F(JobSecretTest, WithoutOneARoleWarnsAndUsesAddressesOfThisMachineAlone) {
 }
 
 TEST_F(JobSecretTest, ALaunchThatWasGivenNoneDrawsOne) {
-  const auto first = SecretOfLaunch({}), second = SecretOfLaunch({});
+  const auto first = SecretOfLaunch(""), second = SecretOfLaunch("");
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_NE(rpc::Credentials(*first).shown(), rpc::Credentials(*second).shown());
   setenv("TANDEM_SECRET", kText, 1);
-  const auto given = SecretOfLaunch({});
+  const auto given = SecretOfLaunch("");
   ASSERT_TRUE(given.ok()) << given.status();
   EXPECT_EQ(rpc::Credentials(*given).shown(), TokenOf(kText));
   setenv("TANDEM_SECRET", "short", 1);
-  EXPECT_TRUE(absl::IsInvalidArgument(SecretOfLaunch({}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(SecretOfLaunch("").status()));
 }
 
 TEST(IsLoopbackTest, KnowsTheAddressesThatOnlyThisMachineReaches) {
