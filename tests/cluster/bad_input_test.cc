@@ -44,10 +44,9 @@ class BadInputTest : public testing::Test {
     EXPECT_FALSE(std::filesystem::exists(job_.Path("out")));
   }
 
-  // Like ExpectLaunchRefused, for bad data, in one process and in five.
+  // Like ExpectLaunchRefused, for bad data.
   void ExpectDataRefused(const Arguments& arguments, const std::vector<std::string>& texts) {
     ExpectLaunchRefused(kData, arguments + Arguments{"--local"}, texts);
-    ExpectLaunchRefused(kData, arguments + kTwoByTwo, texts);
   }
 
   Arguments WithLog(const std::string& content) {
@@ -123,7 +122,10 @@ TEST_F(BadInputTest, MissingDataFile) {
 }
 
 TEST_F(BadInputTest, MalformedLineIsNamedByItsNumber) {
-  ExpectDataRefused(WithLog("1 2 3 4\n\n2 3 x4 5\n"), {"bad.txt:3: ", "found `x4` at column 5"});
+  for (const Arguments& layout : {Arguments{"--local"}, kTwoByTwo}) {
+    ExpectLaunchRefused(kData, WithLog("1 2 3 4\n\n2 3 x4 5\n") + layout,
+                        {"bad.txt:3: ", "found `x4` at column 5"});
+  }
 }
 
 TEST_F(BadInputTest, IdsOutsideTheCatalogue) {

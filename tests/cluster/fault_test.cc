@@ -16,6 +16,8 @@ namespace {
 constexpr double kLimitSeconds = 15;
 constexpr double kStartSeconds = 60;  // for a job to log its first step on a busy machine
 
+const Arguments kTwoByTwo{"--ps", "2", "--trainers", "2"};
+
 class LongJob {
  public:
   explicit LongJob(const Arguments& layout) {
@@ -42,53 +44,133 @@ class LongJob {
   std::unique_ptr<support::Process> launch_;
 };
 
-const Arguments kTwoByTwo{"--ps", "2", "--trainers", "2"};
-
-class FaultTest : public testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override {
-    if (!support::HasProc()) GTEST_SKIP() << "without /proc a role's process cannot be found";
+// A job of which one role gets a signal in mid-training. A job in trouble mostly waits, so several
+// may end side by side.
+class JobInTrouble {
+ public:
+  JobInTrouble(const std::string& role, int signal)
+      : role_(role), running_({"--ps", "2", "--trainers", "2", "--workers", "1"}) {
+    const support::RunningProcess process = running_.job.Role(role);
+    EXPECT_NE(process.pid, 0) << role << " does not run";
+    EXPECT_EQ(process.parent, running_.pid());
+    if (process.pid == 0) return;
+    pid_ = process.pid;
+    master_ = process.ValueOf("--master");
+    since_ = support::Now();
+    kill(process.pid, signal);
   }
-  // Sends the signal to the role. Returns how the job ended.
-  support::Ended EndOfJobAfter(int signal) {
-    LongJob running(kTwoByTwo);
-    const support::RunningProcess role = running.job.Role(GetParam());
-    EXPECT_NE(role.pid, 0) << GetParam() << " does not run";
-    EXPECT_EQ(role.parent, running.pid());
-    if (role.pid == 0) return {};
-    pid_ = role.pid;
-    kill(role.pid, signal);
-    const support::Ended ended = running.Wait();
+
+  const std::string& role() const { return role_; }
+  pid_t pid() const { return pid_; }
+  // Waits for the end, which must come in time and leave nothing.
+  support::Ended End() {
+    const support::Ended ended = running_.Wait();
     EXPECT_FALSE(ended.timed_out);
-    EXPECT_LE(ended.seconds, kLimitSeconds);
-    EXPECT_EQ(running.job.Summary("run", "status"), "failed");
-    running.job.ExpectNothingLeft();
-    EXPECT_FALSE(support::SomebodyListens(role.ValueOf("--master")));
+    EXPECT_LE(support::Now() - since_, kLimitSeconds);
+    EXPECT_EQ(running_.job.Summary("run", "status"), "failed");
+    running_.job.ExpectNothingLeft();
+    EXPECT_FALSE(support::SomebodyListens(master_));
     return ended;
   }
+
+ private:
+  const std::string role_;
+  LongJob running_;
+  std::string master_;
   pid_t pid_ = 0;
+  double since_ = 0;
 };
 
-TEST_P(FaultTest, KilledRoleEndsTheJobWithItsName) {
-  const support::Ended ended = EndOfJobAfter(SIGKILL);
-  EXPECT_EQ(ended.exit_code, 128 + SIGKILL);
-  EXPECT_EQ(ended.err,
-            "error: " + GetParam() + " (pid " + std::to_string(pid_) + ") was killed by SIGKILL\n");
+std::vector<std::unique_ptr<JobInTrouble>> JobsInTrouble(const std::vector<std::string>& roles,
+                                                         int signal) {
+  std::vector<std::unique_ptr<JobInTrouble>> jobs;
+  for (const std::string& role : roles)
+    jobs.push_back(std::make_unique<JobInTrouble>(role, signal));
+  return jobs;
 }
 
-TEST_P(FaultTest, StoppedRoleEndsTheJobWithItsName) {
-  const support::Ended ended = EndOfJobAfter(SIGSTOP);
-  EXPECT_EQ(ended.exit_code, 75);
-  EXPECT_EQ(ended.ErrorLines().size(), 1u) << ended.err;
-  EXPECT_EQ(ended.err.rfind("error: " + GetParam() + " (", 0), 0u) << ended.err;
-  EXPECT_NE(ended.err.find("has not answered for"), std::string::npos) << ended.err;
+TEST(FaultTest, AKilledRoleEndsTheJobWithItsName) {
+  if (!support::HasProc()) GTEST_SKIP() << "without /proc a role's process cannot be found";
+  for (auto& job :
+       JobsInTrouble({"master-0", "ps-1", "trainer-0", "trainer-1", "worker-0"}, SIGKILL)) {
+    SCOPED_TRACE(job->role());
+    const support::Ended ended = job->End();
+    EXPECT_EQ(ended.exit_code, 128 + SIGKILL);
+    EXPECT_EQ(ended.err, "error: " + job->role() + " (pid " + std::to_string(job->pid()) +
+                             ") was killed by SIGKILL\n");
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Roles, FaultTest,
-                         testing::Values("master-0", "ps-1", "trainer-0", "trainer-1"),
-                         [](const auto& info) {
-                           return info.param.substr(0, info.param.size() - 2) + info.param.back();
-                         });
+// A job whose master is stopped before anybody has joined.
+class JobWithoutAMaster {
+ public:
+  JobWithoutAMaster() : launch_(job_.Start("launch", "run", kTwoByTwo)) {
+    pid_t master = 0;
+    EXPECT_TRUE(support::Eventually(support::kPatienceSeconds,
+                                    [&] { return (master = job_.Role("master-0").pid) > 0; }));
+    if (master > 0) kill(master, SIGSTOP);
+  }
+  void ExpectItsEnd() {
+    const support::Ended ended = launch_->Wait();
+    EXPECT_EQ(ended.exit_code, 75) << ended.err;
+    EXPECT_NE(ended.err.find("master-0"), std::string::npos) << ended.err;
+    job_.ExpectNothingLeft();
+  }
+
+ private:
+  SmallJob job_;
+  const std::unique_ptr<support::Process> launch_;
+};
+
+// A job of which a trainer crashes while the job stops.
+class JobThatCrashesInAStop {
+ public:
+  JobThatCrashesInAStop()
+      : launch_(
+            job_.Start("launch", "run",
+                       {"--ps", "1", "--trainers", "2", "--set", "train.max_steps=1000000", "--set",
+                        "train.max_epochs=1000000", "--set", "train.eval_every_epochs=3"})) {
+    EXPECT_TRUE(support::Eventually(kStartSeconds, [this] { return job_.HasCheckpoint("run"); }));
+    const pid_t crashing = job_.Role("trainer-1").pid;
+    EXPECT_GT(crashing, 0);
+    if (crashing <= 0) return;
+    kill(crashing, SIGSTOP);  // or it might have ended before it crashes
+    kill(launch_->pid(), SIGTERM);
+    EXPECT_TRUE(support::Eventually(support::kPatienceSeconds,
+                                    [&] { return support::HasPending(crashing, SIGTERM); }));
+    kill(crashing, SIGABRT);
+    kill(crashing, SIGCONT);
+  }
+  void ExpectTheCrashToDecide() {
+    const support::Ended ended = launch_->Wait();
+    EXPECT_EQ(ended.exit_code, 128 + SIGABRT) << ended.err;
+    EXPECT_NE(ended.err.find("error: trainer-1 (pid "), std::string::npos) << ended.err;
+    EXPECT_NE(ended.err.find("was killed by SIGABRT"), std::string::npos) << ended.err;
+    EXPECT_NE(job_.Summary("run", "best_step"), "0") << "an epoch was evaluated and saved";
+    EXPECT_EQ(job_.Summary("run", "params_hash"), "null");
+  }
+
+ private:
+  SmallJob job_;
+  const std::unique_ptr<support::Process> launch_;
+};
+
+// Every time-out here is real, so all of them run at once. The slowest takes 13 s.
+TEST(FaultTest, ARoleThatIsStoppedOrCrashesInAStopEndsTheJobWithItsName) {
+  if (!support::HasProc()) GTEST_SKIP() << "without /proc a role's process cannot be found";
+  JobWithoutAMaster unjoined;
+  JobThatCrashesInAStop crashing;
+  for (auto& job : JobsInTrouble({"ps-1", "trainer-0", "trainer-1", "master-0"}, SIGSTOP)) {
+    SCOPED_TRACE(job->role());
+    const support::Ended ended = job->End();
+    EXPECT_EQ(ended.exit_code, 75);
+    EXPECT_EQ(ended.ErrorLines().size(), 1u) << ended.err;
+    EXPECT_EQ(ended.err.rfind("error: " + job->role() + " (", 0), 0u) << ended.err;
+    EXPECT_NE(ended.err.find("has not answered for"), std::string::npos) << ended.err;
+  }
+  unjoined.ExpectItsEnd();
+  crashing.ExpectTheCrashToDecide();
+}
 
 TEST(LaunchTest, SigtermStopsTheJobInOrder) {
   for (const Arguments& layout : {kTwoByTwo, Arguments{"--local", "--trainers", "2"}}) {
@@ -144,28 +226,14 @@ TEST(LaunchTest, ItsRolesDieWithIt) {
   running.job.ExpectNothingLeft(/*moment_seconds=*/5);
 }
 
-TEST(LaunchTest, AMasterThatIsStoppedBeforeAnybodyJoinsIsNamed) {
-  SmallJob job;
-  const auto launch = job.Start("launch", "run", kTwoByTwo);
-  pid_t master = 0;
-  ASSERT_TRUE(support::Eventually(support::kPatienceSeconds,
-                                  [&] { return (master = job.Role("master-0").pid) > 0; }));
-  kill(master, SIGSTOP);
-  const support::Ended ended = launch->Wait();
-  EXPECT_EQ(ended.exit_code, 75) << ended.err;
-  EXPECT_LT(ended.seconds, 15);
-  EXPECT_NE(ended.err.find("master-0"), std::string::npos) << ended.err;
-  job.ExpectNothingLeft();
-}
-
 TEST(MemberTest, AnUnreachableMasterIsNamedAndGivenUpInTime) {
   SmallJob job;
   const support::Ended ended =
-      job.Start("trainer", "run", {"--master", "127.0.0.1:1", "--join-timeout", "3"})->Wait();
+      job.Start("trainer", "run", {"--master", "127.0.0.1:1", "--join-timeout", "1"})->Wait();
   EXPECT_EQ(ended.exit_code, 75);
-  EXPECT_GE(ended.seconds, 3);
+  EXPECT_GE(ended.seconds, 1);
   EXPECT_LT(ended.seconds, 10);
-  EXPECT_TRUE(ended.err.ends_with("] error: master-0 at 127.0.0.1:1 unreachable for 3 s\n"))
+  EXPECT_TRUE(ended.err.ends_with("] error: master-0 at 127.0.0.1:1 unreachable for 1 s\n"))
       << ended.err;
   job.ExpectNothingLeft();
 }

@@ -1,6 +1,5 @@
 // Signals that reach a running job. Handled signals change no bit. A closed terminal stops a run as
 // SIGTERM does.
-// A process that crashes while the job stops decides the job's exit code.
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -101,24 +100,6 @@ TEST_F(StopTest, HangupThatWasIgnoredAtTheStartIsNoStop) {
                                   [&] { return job_.Losses("run").size() > steps + 20; }));
   kill(launch->pid(), SIGTERM);
   EXPECT_EQ(launch->Wait(kDeadlineSeconds).exit_code, 128 + SIGTERM);
-}
-
-TEST_F(StopTest, CrashDuringAStopIsReportedAndDecidesTheCode) {
-  const auto launch = StartEndless({"--ps", "1", "--trainers", "2"});
-  const pid_t crashing = job_.Role("trainer-1").pid;
-  ASSERT_GT(crashing, 0);
-  kill(crashing, SIGSTOP);  // or it might have ended before it crashes
-  kill(launch->pid(), SIGTERM);
-  ASSERT_TRUE(support::Eventually(kDeadlineSeconds,
-                                  [&] { return support::HasPending(crashing, SIGTERM); }));
-  kill(crashing, SIGABRT);
-  kill(crashing, SIGCONT);
-  const support::Ended ended = launch->Wait(kDeadlineSeconds);
-  EXPECT_EQ(ended.exit_code, 128 + SIGABRT) << ended.err;
-  EXPECT_NE(ended.err.find("error: trainer-1 (pid "), std::string::npos) << ended.err;
-  EXPECT_NE(ended.err.find("was killed by SIGABRT"), std::string::npos) << ended.err;
-  EXPECT_NE(job_.Summary("run", "best_step"), "0") << "an epoch was evaluated and saved";
-  EXPECT_EQ(job_.Summary("run", "params_hash"), "null");
 }
 
 }  // namespace

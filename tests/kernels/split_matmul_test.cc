@@ -88,19 +88,31 @@ struct Case {
   int64_t m, n, k;
 };
 
-Array<double> Exactly(const Case& s, bool ta, bool tb, const Array<float>& a, const Array<float>& b,
-                      bool absolute) {
-  Array<double> c({s.m, s.n});
-  for (int64_t i = 0; i < s.m; ++i) {
-    for (int64_t j = 0; j < s.n; ++j) {
+// The exact product of a [m, k] and b [k, n], and its sums of absolute terms.
+struct Exact {
+  Array<double> product, terms;
+
+  Exact(const Case& s, const Array<float>& a, const Array<float>& b)
+      : product({s.m, s.n}), terms({s.m, s.n}) {
+    for (int64_t i = 0; i < s.m; ++i) {
       for (int64_t d = 0; d < s.k; ++d) {
-        const double term = static_cast<double>(a[ta ? d * s.m + i : i * s.k + d]) *
-                            b[tb ? j * s.k + d : d * s.n + j];
-        c[i * s.n + j] += absolute ? std::fabs(term) : term;
+        const double factor = a[i * s.k + d];
+        for (int64_t j = 0; j < s.n; ++j) {
+          const double term = factor * b[d * s.n + j];
+          product[i * s.n + j] += term;
+          terms[i * s.n + j] += std::fabs(term);
+        }
       }
     }
   }
-  return c;
+};
+
+Array<float> Transposed(const Array<float>& x) {
+  Array<float> y({x.shape[1], x.shape[0]});
+  for (int64_t r = 0; r < x.shape[0]; ++r) {
+    for (int64_t c = 0; c < x.shape[1]; ++c) y[c * x.shape[0] + r] = x[r * x.shape[1] + c];
+  }
+  return y;
 }
 
 // Returns the root mean square of the errors, each relative to its element's sum of absolute terms.
@@ -127,8 +139,7 @@ TEST(SplitProductTest, ErrorIsBelowThatOfMultiplyAdds) {
           for (float& value : x->values) value = std::fabs(value);
         }
       }
-      const Array<double> wanted = Exactly(s, false, false, a, b, false),
-                          terms = Exactly(s, false, false, a, b, true);
+      const Exact exact(s, a, b);
       Array<float> chain({s.m, s.n});
       for (int64_t i = 0; i < s.m; ++i) {
         for (int64_t j = 0; j < s.n; ++j) {
@@ -141,8 +152,11 @@ TEST(SplitProductTest, ErrorIsBelowThatOfMultiplyAdds) {
       TestStream stream;
       Array<float> found({s.m, s.n});
       Gemm({.a = a, .b = b, .c = found}, stream);
-      EXPECT_LT(RelativeError(found, wanted, terms), 0.7 * RelativeError(chain, wanted, terms));
-      EXPECT_GT(RelativeError(found, wanted, terms), 0);
+      const auto error = [&](const Array<float>& x) {
+        return RelativeError(x, exact.product, exact.terms);
+      };
+      EXPECT_LT(error(found), 0.7 * error(chain));
+      EXPECT_GT(error(found), 0);
     }
   }
 }
@@ -153,17 +167,16 @@ TEST(SplitProductTest, GemmMatchesTheExactProduct) {
   for (const Case& s :
        {Case{1, 128, 128}, Case{17, 1030, 130}, Case{70, 129, 160}, Case{200, 140, 192},
         Case{40, 130, 1030}, Case{130, 130, 2100}, Case{140, 260, 135}}) {
+    const Array<float> rows = RandomArray<float>({s.m, s.k}, 1),
+                       columns = RandomArray<float>({s.k, s.n}, 2),
+                       old = RandomArray<float>({s.m, s.n}, 3), bias = RandomArray<float>({s.n}, 4);
+    const Exact exact(s, rows, columns);
     for (const bool ta : {false, true}) {
       if (ta && s.m < 128) continue;  // not split
       for (const bool tb : {false, true}) {
         SCOPED_TRACE(testing::Message()
                      << s.m << " x " << s.n << " x " << s.k << ", transposed " << ta << tb);
-        const Array<float> a = RandomArray<float>(ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
-        const Array<float> b = RandomArray<float>(tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
-        const Array<float> old = RandomArray<float>({s.m, s.n}, 3),
-                           bias = RandomArray<float>({s.n}, 4);
-        const Array<double> product = Exactly(s, ta, tb, a, b, false),
-                            terms = Exactly(s, ta, tb, a, b, true);
+        const Array<float> a = ta ? Transposed(rows) : rows, b = tb ? Transposed(columns) : columns;
         ForEachKindOfTiles([&](InstructionSet) {
           for (const bool plain : {false, true}) {
             TestStream stream;
@@ -177,8 +190,8 @@ TEST(SplitProductTest, GemmMatchesTheExactProduct) {
             if (!plain) args.bias = sums;
             Gemm(args, stream);
             for (int64_t i = 0; i < c.size(); ++i) {
-              const double wanted = product[i] + (plain ? 0.0f : old[i] + bias[i % s.n]);
-              ASSERT_LE(std::fabs(c[i] - wanted), 0x1p-24 * (4 * terms[i] + 4))
+              const double wanted = exact.product[i] + (plain ? 0.0f : old[i] + bias[i % s.n]);
+              ASSERT_LE(std::fabs(c[i] - wanted), 0x1p-24 * (4 * exact.terms[i] + 4))
                   << "element " << i << ": " << c[i] << ", wanted " << wanted;
             }
           }

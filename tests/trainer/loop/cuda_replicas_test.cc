@@ -36,7 +36,7 @@ placement: REPLICATED
 model { sequence_rec { max_length: 8 layers: 1 heads: 2 ffn_dim: 9000 dropout: 0.2 init_stddev: 0.1 num_negatives: 8 } }
 tables { name: "item" dim: 16 learning_rate: 1e-2 init_stddev: 0.1 }
 optimizer { kind: ADAM learning_rate: 1e-2 max_grad_norm: 1 }
-train { batch_size: 8 max_steps: 11 eval_every_steps: 11 }
+train { batch_size: 2 max_steps: 11 eval_every_steps: 11 }
 )";
 
 struct Result {
@@ -59,7 +59,7 @@ class CudaReplicasTest : public ::testing::Test {
                sets);
   }
   Result RunEven(int size, std::vector<std::string> sets) {
-    return Run(kEvenJob, {.seed = 5, .users = 80, .items = 30, .min_length = 9, .max_length = 9},
+    return Run(kEvenJob, {.seed = 5, .users = 20, .items = 30, .min_length = 9, .max_length = 9},
                size, sets);
   }
   Result Run(const char* text, const data::SyntheticOptions& users, int size,
@@ -116,54 +116,50 @@ class CudaReplicasTest : public ::testing::Test {
       EXPECT_NEAR(result.losses[i] / expected.losses[i], 1, tolerance) << "step " << i + 1;
     EXPECT_NE(result.losses.front(), result.losses.back());
   }
-  // Runs two replicas whose steps are graphs in parts, with all-reduces between the parts.
-  void ExpectGraphsChangeNothing(const std::string& transport) {
-    const std::vector<std::string> sets{"device=CUDA", transport};
-    const Result with = RunEven(2, sets),
-                 without = RunEven(2, {"device=CUDA", transport, "runtime.cuda_graphs=false"});
-    EXPECT_EQ(
-        with.launched,
-        (std::vector<int64_t>{
-            9, 10, 11}));  // six steps before the recording, beside the traced fifth and sixth
-    EXPECT_EQ(without.launched, std::vector<int64_t>());
-    EXPECT_EQ(with.losses, without.losses);
-    EXPECT_NE(with.losses[8], with.losses[10]);
-    EXPECT_EQ(with.params_hash, without.params_hash);
-    EXPECT_EQ(with.metrics, without.metrics);
-  }
-  void ExpectLikeOthers(const std::string& transport) {
-    for (const char* placement : {"PS", "REPLICATED"}) {
-      SCOPED_TRACE(placement);
-      const std::string place = std::string("placement=") + placement;
-      const std::vector<std::string> cuda{"device=CUDA", transport, place},
-          cpu{"device=CPU", place};
-      const Result two = Run(2, cuda), again = Run(2, cuda);
-      ExpectNear(two, Run(2, cpu), 2e-5);
-      ExpectNear(two, Run(1, cuda), 2e-5);
-      EXPECT_EQ(two.losses, again.losses);
-      EXPECT_EQ(two.params_hash, again.params_hash);
-      EXPECT_EQ(two.metrics, again.metrics);
-    }
+  // NCCL wants a GPU for each replica.
+  static std::vector<std::string> Transports() {
+#ifndef TANDEM_CUDA_EMULATOR
+    if (QueryCuda().num_devices < 2) return {"parallel.transport=HOST"};
+#endif
+    return {"parallel.transport=HOST", "parallel.transport=NCCL"};
   }
 };
 
-TEST_F(CudaReplicasTest, ThroughTheHostTwoTrainAsOneAndAsOnTheCpu) {
-  ExpectLikeOthers("parallel.transport=HOST");
+TEST_F(CudaReplicasTest, TwoTrainAsOneAndAsOnTheCpuOverEveryTransport) {
+  for (const std::string place : {"placement=PS", "placement=REPLICATED"}) {
+    SCOPED_TRACE(place);
+    const Result cpu = Run(2, {"device=CPU", place}), one = Run(1, {"device=CUDA", place});
+    std::vector<Result> runs;
+    for (const std::string& transport : Transports()) {
+      SCOPED_TRACE(transport);
+      const std::vector<std::string> sets{"device=CUDA", transport, place};
+      const Result two = Run(2, sets), again = Run(2, sets);
+      ExpectNear(two, cpu, 2e-5);
+      ExpectNear(two, one, 2e-5);
+      EXPECT_EQ(two.losses, again.losses);
+      EXPECT_EQ(two.params_hash, again.params_hash);
+      EXPECT_EQ(two.metrics, again.metrics);
+      runs.push_back(two);
+      EXPECT_EQ(runs[0].params_hash, two.params_hash) << "two addends have one sum";
+    }
+  }
 }
 
-TEST_F(CudaReplicasTest, ThroughTheHostStepsLaunchedAsGraphsHaveTheBitsOfOthers) {
-  ExpectGraphsChangeNothing("parallel.transport=HOST");
-}
-
-TEST_F(CudaReplicasTest, OverNcclTwoTrainAsOneAndAsOnTheCpu) {
-#ifndef TANDEM_CUDA_EMULATOR
-  if (QueryCuda().num_devices < 2) GTEST_SKIP() << "one GPU";
-#endif
-  ExpectLikeOthers("parallel.transport=NCCL");
-  ExpectGraphsChangeNothing("parallel.transport=NCCL");
-  const std::vector<std::string> sets{"device=CUDA", "parallel.transport=NCCL"},
-      host{"device=CUDA", "parallel.transport=HOST"};
-  EXPECT_EQ(Run(2, sets).params_hash, Run(2, host).params_hash);  // two addends have one sum
+// The steps of two replicas are graphs in parts, with all-reduces between the parts.
+TEST_F(CudaReplicasTest, StepsLaunchedAsGraphsHaveTheBitsOfOthersOverEveryTransport) {
+  const Result without =
+      RunEven(2, {"device=CUDA", "parallel.transport=HOST", "runtime.cuda_graphs=false"});
+  EXPECT_EQ(without.launched, std::vector<int64_t>());
+  EXPECT_NE(without.losses[8], without.losses[10]);
+  for (const std::string& transport : Transports()) {
+    SCOPED_TRACE(transport);
+    const Result with = RunEven(2, {"device=CUDA", transport});
+    // Six steps come before the recording, beside the traced fifth and sixth.
+    EXPECT_EQ(with.launched, (std::vector<int64_t>{9, 10, 11}));
+    EXPECT_EQ(with.losses, without.losses);
+    EXPECT_EQ(with.params_hash, without.params_hash);
+    EXPECT_EQ(with.metrics, without.metrics);
+  }
 }
 
 }  // namespace

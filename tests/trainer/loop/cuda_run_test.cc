@@ -54,21 +54,21 @@ SequenceRecData SmallLog() {
        .path = "log"});
 }
 
-// The 8 users of each step have equal numbers of items, so steps have equal shapes. Only the last
-// step of an epoch has 4 users.
+// The 4 users of each step have equal numbers of items, so steps have equal shapes. Only the last
+// step of an epoch has 2 users.
 constexpr char kEvenSequenceJob[] = R"(
 data { path: "log" }
 placement: REPLICATED
 model { sequence_rec { max_length: 8 layers: 1 heads: 2 ffn_dim: 16 dropout: 0.2 init_stddev: 0.1 num_negatives: 8 } }
 tables { name: "item" dim: 16 learning_rate: 1e-2 init_stddev: 0.1 }
 optimizer { kind: ADAM learning_rate: 1e-2 }
-train { batch_size: 8 max_steps: 22 eval_every_steps: 11 }
+train { batch_size: 4 max_steps: 12 eval_every_steps: 11 }
 )";
 
 SequenceRecData EvenLog() {
   return SequenceRecData(
       {.interactions =
-           data::Generate({.seed = 5, .users = 76, .items = 30, .min_length = 9, .max_length = 9})
+           data::Generate({.seed = 5, .users = 38, .items = 30, .min_length = 9, .max_length = 9})
                .log,
        .path = "log"});
 }
@@ -308,12 +308,14 @@ TEST_F(CudaRunTest, TracedStepsAreNotLaunchedAsGraphsAndEndTheGraph) {
 TEST_F(CudaRunTest, AStepOfOtherShapesRunsBesideTheGraph) {
   // Steps 10 and 20 end an epoch. In the first epoch, steps 1 to 4 and 7 to 9 have equal shapes and
   // are not traced.
-  for (const char* loss : {"BCE", "SAMPLED_SOFTMAX", "FULL_SOFTMAX"}) {
+  for (const char* loss : {"SAMPLED_SOFTMAX", "FULL_SOFTMAX"}) {
     SCOPED_TRACE(loss);
     ExpectGraphsChangeNothing(kEvenSequenceJob, EvenLog(),
-                              {std::string("model.sequence_rec.loss=") + loss},
-                              {9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22});
+                              {std::string("model.sequence_rec.loss=") + loss}, {9, 11, 12});
   }
+  ExpectGraphsChangeNothing(kEvenSequenceJob, EvenLog(),
+                            {"model.sequence_rec.loss=BCE", "train.max_steps=22"},
+                            {9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22});
 }
 
 TEST_F(CudaRunTest, RunWithGraphsGoesOnFromACheckpoint) {

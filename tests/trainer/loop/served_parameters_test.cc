@@ -1,5 +1,5 @@
 // Whole runs whose dense parameters live on parameter servers, compared with runs by data
-// parallelism.
+// parallelism. Also runs whose rows alone are spread over servers and threads.
 #include <cmath>
 #include <functional>
 #include <gtest/gtest.h>
@@ -310,6 +310,49 @@ TEST(ServedParametersTest, AnEntryThatMatchesNothingIsRefusedNamingIt) {
   EXPECT_NE(result.status.message().find("parameters[1].match is \"block.*\""),
             absl::string_view::npos)
       << result.status;
+}
+
+// Layouts of two settings differ in pairs, so that every two settings meet.
+TEST(LayoutTest, NoNumberOfServersOrThreadsChangesABitOfAnyRecipe) {
+  const std::vector<std::vector<std::string>> recipes{
+      {"model.sequence_rec.loss=BCE"},
+      {"model.sequence_rec.loss=SAMPLED_SOFTMAX", "model.sequence_rec.num_negatives=33",
+       "optimizer.max_grad_norm=0.5", "train.accumulate=2", "tables[item].optimizer=SGD"},
+      {"model.sequence_rec.loss=FULL_SOFTMAX", "tables[item].optimizer=ADAGRAD",
+       "optimizer.kind=ADAMW", "optimizer.weight_decay=0.01"}};
+  struct Layout {
+    int servers, trainer_threads, server_threads;
+  };
+  for (const std::vector<std::string>& recipe : recipes) {
+    SCOPED_TRACE(recipe[0]);
+    const auto train = [&](int replicas, const Layout& layout) {
+      std::vector<std::string> sets = recipe;
+      sets.insert(sets.end(), {"train.max_steps=20", "train.eval_every_steps=20",
+                               absl::StrCat("runtime.threads=", layout.trainer_threads),
+                               absl::StrCat("ps.threads=", layout.server_threads)});
+      return Train(kRecommender, {.replicas = replicas, .servers = layout.servers, .sets = sets});
+    };
+    for (const int replicas : {1, 2}) {
+      const Result local = train(replicas, {0, 1, 1});
+      ASSERT_EQ(local.losses.size(), 20u);
+      for (const Layout& layout : {Layout{0, 2, 2}, {1, 1, 2}, {2, 2, 1}, {4, 2, 2}})
+        ExpectSameBits(train(replicas, layout), local);
+    }
+  }
+}
+
+// Without other trainers no row is stale. The modes' servers count and apply as BSP's do.
+TEST(LayoutTest, OneTrainersBitsAreThoseOfBspOverServersInEveryMode) {
+  const std::vector<std::string> steps{"train.max_steps=20", "train.eval_every_steps=20"};
+  const Result bsp = Train(kRecommender, {.sets = steps});
+  for (const std::vector<std::string>& mode :
+       {std::vector<std::string>{"ps.consistency=SSP", "ps.staleness=2"},
+        {"ps.consistency=PERMIT", "ps.staleness=1"}}) {
+    SCOPED_TRACE(mode[0]);
+    std::vector<std::string> sets = steps;
+    sets.insert(sets.end(), mode.begin(), mode.end());
+    ExpectSameBits(Train(kRecommender, {.servers = 2, .sets = sets}), bsp);
+  }
 }
 
 TEST(ParameterPlacementTest, StarsStandForAnyCharacters) {
