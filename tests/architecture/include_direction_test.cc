@@ -143,6 +143,8 @@ TEST(IncludeDirectionTest, ForbiddenArrows) {
        "trainer/tasks may not include trainer/report/progress.h"},
       {"trainer/report/progress.cc", "trainer/loop/train_loop.h",
        "trainer/report may not include trainer/loop/train_loop.h"},
+      {"trainer/loop/replica/replica.cc", "trainer/loop/step.h",
+       "trainer/loop/replica may not include trainer/loop/step.h"},
       {"trainer/loop/train_loop.cc", "trainer/cli/process/signals.h",
        "trainer/loop may not include trainer/cli/process/signals.h"},
       {"trainer/cli/process/supervisor.cc", "trainer/cli/commands.h",

@@ -110,13 +110,15 @@ constexpr Room kRooms[] = {
     {"trainer/report",
      "trainer/tasks trainer/checkpoint trainer/job trainer/comm ps/client/table_admin.h rpc "
      "rpc/master proto kernels/memory kernels/trace kernels/base"},
+    {"trainer/loop/replica",
+     "trainer/report trainer/tasks trainer/checkpoint trainer/job trainer/parallel "
+     "trainer/parallel/data_parallel trainer/parallel/served trainer/sparse trainer/comm "
+     "trainer/optim trainer/autograd trainer/tensor ps/client/clients.h ps/client/row_client.h "
+     "ps/client/table_admin.h rpc/master proto kernels kernels/memory kernels/base"},
     {"trainer/loop",
-     "trainer/report trainer/tasks trainer/checkpoint trainer/job trainer/models trainer/data "
-     "trainer/parallel trainer/parallel/data_parallel "
-     "trainer/parallel/served trainer/sparse trainer/comm trainer/nn trainer/optim "
-     "trainer/autograd trainer/autograd/ops trainer/tensor "
-     "ps/client/clients.h ps/client/row_client.h ps/client/table_admin.h rpc rpc/master proto "
-     "kernels kernels/memory kernels/trace kernels/base"},
+     "trainer/loop/replica trainer/report trainer/tasks trainer/checkpoint trainer/job "
+     "trainer/parallel trainer/sparse trainer/comm trainer/optim trainer/autograd trainer/tensor "
+     "ps/client/table_admin.h rpc proto kernels/memory kernels/trace kernels/base"},
     {"trainer/cli/process", "rpc kernels/base"},
     {"trainer/cli", "trainer/ ps/ rpc/ proto kernels/"},
     {"trainer/bench", "trainer/ ps/ rpc/ proto kernels/"},

@@ -16,7 +16,7 @@
 #include "trainer/cli/saved_tables.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
-#include "trainer/loop/divergence.h"
+#include "trainer/loop/replica/divergence.h"
 #include "trainer/tasks/embedding_table.h"
 #include "trainer/tasks/job_data.h"
 

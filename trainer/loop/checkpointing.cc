@@ -6,7 +6,7 @@
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/writer.h"
 #include "trainer/job/job_options.h"
-#include "trainer/loop/precision.h"
+#include "trainer/loop/replica/precision.h"
 
 namespace tandem::loop {
 

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "trainer/loop/batches.h"
-#include "trainer/loop/replica.h"
+#include "trainer/loop/replica/replica.h"
 #include "trainer/optim/dense_state.h"
 
 namespace tandem::loop {

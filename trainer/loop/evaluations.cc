@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/loop/divergence.h"
+#include "trainer/loop/replica/divergence.h"
 
 namespace tandem::loop {
 

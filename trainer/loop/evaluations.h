@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "trainer/loop/replica.h"
+#include "trainer/loop/replica/replica.h"
 #include "trainer/loop/step_passes.h"
 #include "trainer/tasks/task.h"
 

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "trainer/loop/replica.h"
+#include "trainer/loop/replica/replica.h"
 #include "trainer/report/run_trace.h"
 #include "trainer/report/server_watch.h"
 #include "trainer/report/step_clock.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "trainer/loop/replica.h"
+#include "trainer/loop/replica/replica.h"
 #include "trainer/loop/run_observers.h"
 #include "trainer/report/run_output.h"
 

@@ -9,7 +9,7 @@
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/memory/kernel_span.h"
-#include "trainer/loop/divergence.h"
+#include "trainer/loop/replica/divergence.h"
 
 namespace tandem::loop {
 

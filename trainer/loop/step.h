@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/autograd/context.h"
 #include "trainer/loop/batches.h"
-#include "trainer/loop/replica.h"
+#include "trainer/loop/replica/replica.h"
 #include "trainer/loop/step_passes.h"
 #include "trainer/report/step_observer.h"
 

@@ -7,7 +7,7 @@
 #include "trainer/loop/batches.h"
 #include "trainer/loop/checkpointing.h"
 #include "trainer/loop/evaluations.h"
-#include "trainer/loop/replica.h"
+#include "trainer/loop/replica/replica.h"
 #include "trainer/loop/run_observers.h"
 #include "trainer/loop/run_summary.h"
 #include "trainer/loop/step.h"

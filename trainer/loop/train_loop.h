@@ -5,7 +5,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "trainer/loop/replica_environment.h"
+#include "trainer/loop/replica/replica_environment.h"
 #include "trainer/report/run_output.h"
 #include "trainer/tasks/job_data.h"
 

@@ -12,7 +12,7 @@
 #include "tests/trainer/our_kinds.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
-#include "trainer/loop/same_data.h"
+#include "trainer/loop/replica/same_data.h"
 
 namespace tandem::tasks {
 namespace {

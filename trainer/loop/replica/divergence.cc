@@ -1,4 +1,4 @@
-#include "trainer/loop/divergence.h"
+#include "trainer/loop/replica/divergence.h"
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
-#include "trainer/loop/divergence_guard.h"
+#include "trainer/loop/replica/divergence_guard.h"
 
 #include "absl/strings/str_cat.h"
-#include "trainer/loop/divergence.h"
+#include "trainer/loop/replica/divergence.h"
 
 namespace tandem::loop {
 

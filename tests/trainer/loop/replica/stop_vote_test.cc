@@ -1,5 +1,5 @@
 // The replicas' vote on an early stop.
-#include "trainer/loop/stop_vote.h"
+#include "trainer/loop/replica/stop_vote.h"
 
 #include <gtest/gtest.h>
 #include <thread>

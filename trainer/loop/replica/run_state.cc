@@ -1,4 +1,4 @@
-#include "trainer/loop/run_state.h"
+#include "trainer/loop/replica/run_state.h"
 
 #include <cmath>
 

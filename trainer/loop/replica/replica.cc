@@ -1,4 +1,4 @@
-#include "trainer/loop/replica.h"
+#include "trainer/loop/replica/replica.h"
 
 #include <vector>
 
@@ -6,9 +6,9 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/job/job_options.h"
 #include "trainer/job/parameter_placement.h"
-#include "trainer/loop/make_gradient_sync.h"
-#include "trainer/loop/precision.h"
-#include "trainer/loop/same_data.h"
+#include "trainer/loop/replica/make_gradient_sync.h"
+#include "trainer/loop/replica/precision.h"
+#include "trainer/loop/replica/same_data.h"
 #include "trainer/parallel/data_parallel/ddp.h"
 #include "trainer/tasks/embedding_table.h"
 

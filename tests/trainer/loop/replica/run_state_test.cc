@@ -1,5 +1,5 @@
 // A run's memory of its steps and evaluations, which a checkpoint keeps.
-#include "trainer/loop/run_state.h"
+#include "trainer/loop/replica/run_state.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Numbers that are not finite, under both policies of train.non_finite.
-#include "trainer/loop/divergence_guard.h"
+#include "trainer/loop/replica/divergence_guard.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/loop/make_gradient_sync.h"
+#include "trainer/loop/replica/make_gradient_sync.h"
 
 #include <utility>
 #include <vector>

@@ -1,5 +1,5 @@
 // Which steps are followed by a record, an evaluation or a checkpoint.
-#include "trainer/loop/step_calendar.h"
+#include "trainer/loop/replica/step_calendar.h"
 
 #include <gtest/gtest.h>
 #include <vector>

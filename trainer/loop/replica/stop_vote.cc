@@ -1,4 +1,4 @@
-#include "trainer/loop/stop_vote.h"
+#include "trainer/loop/replica/stop_vote.h"
 
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"

@@ -1,4 +1,4 @@
-#include "trainer/loop/precision.h"
+#include "trainer/loop/replica/precision.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "trainer/loop/step_calendar.h"
+#include "trainer/loop/replica/step_calendar.h"
 
 #include "proto/job.pb.h"
 #include "trainer/job/job_options.h"

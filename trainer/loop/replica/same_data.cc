@@ -1,4 +1,4 @@
-#include "trainer/loop/same_data.h"
+#include "trainer/loop/replica/same_data.h"
 
 #include <string>
 
