@@ -13,8 +13,8 @@
 #include "ps/client/merged_pushes.h"
 #include "ps/client/pooled_client.h"
 #include "ps/client/pooled_message.h"
+#include "ps/client/push_message.h"
 #include "ps/client/remote_tables.h"
-#include "ps/client/residuals.h"
 #include "ps/client/row_client.h"
 
 namespace tandem::ps {

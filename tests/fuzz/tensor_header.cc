@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "tests/fuzz/memory_use.h"
 #include "tests/fuzz/target.h"
@@ -39,8 +40,9 @@ std::vector<std::string> Seeds() {
   header.metadata = {{"format", "pt"}, {"caf\xc3\xa9", "\n\t\\"}};
   const char* const escapes =
       R"({"a":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},"__metadata__":{"k":"\u00e9\ud83d\ude00"}})";
-  return {std::string("\x28\0\0\0", 4) + checkpoint::PrintHeader(header),
-          std::string(4, '\0') + "{}", std::string("\x04\0\0\0", 4) + escapes};
+  return {absl::StrCat(std::string("\x28\0\0\0", 4), checkpoint::PrintHeader(header)),
+          absl::StrCat(std::string(4, '\0'), "{}"),
+          absl::StrCat(std::string("\x04\0\0\0", 4), escapes)};
 }
 
 }  // namespace

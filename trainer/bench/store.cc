@@ -7,7 +7,6 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -74,7 +73,9 @@ struct StoreFigures {
 // Measures one operation on one table.
 class StoreBench {
  public:
-  StoreBench(ps::Table& table, const StoreOptions& options, IdDistribution distribution)
+  // `distinct`: a call draws as many ids, and has each of them once.
+  StoreBench(ps::Table& table, const StoreOptions& options, IdDistribution distribution,
+             bool distinct)
       : table_(table),
         repetitions_(options.repetitions),
         dim_(table.spec().dim()),
@@ -82,12 +83,17 @@ class StoreBench {
         num_calls_((kIdsOfPass + batch_ - 1) / batch_),
         optimizer_(ps::MakeSparseOptimizer(table.spec())),
         memory_(Buffer::Allocate(batch_ * dim_ * sizeof(float))),
-        values_(static_cast<float*>(memory_->data()), batch_ * dim_),
-        positions_(batch_) {
+        values_(static_cast<float*>(memory_->data()), batch_ * dim_) {
     std::fill(values_.begin(), values_.end(), 0.01f);
-    std::iota(positions_.begin(), positions_.end(), 0u);
     IdSource source(options.rows, distribution, 0);
-    for (size_t i = 0; i < batch_ * num_calls_; ++i) ids_.push_back(IdOf(source.Next(0)));
+    for (size_t call = 0; call < num_calls_; ++call) {
+      std::unordered_set<uint64_t> seen;
+      for (size_t i = 0; i < batch_; ++i) {
+        const uint64_t id = IdOf(source.Next(0));
+        if (!distinct || seen.insert(id).second) ids_.push_back(id);
+      }
+      ends_.push_back(ids_.size());
+    }
     for (const uint64_t id : ids_)
       places_.push_back(reinterpret_cast<char*>(table_.Find(id).header));
   }
@@ -110,32 +116,26 @@ class StoreBench {
   }
 
   StoreFigures Update() {
-    uint64_t passes = 0, known_passes = 0;  // over all calls
+    uint64_t passes = 0;  // over all calls
     StoreFigures figures = Measure(
         [&](size_t call) {
           // As a server does: a pushed gradient is only kept, until its step is committed.
-          table_.Accumulate(0, call, IdsOf(call), values_.data(), nullptr, positions_);
+          table_.Accumulate(0, call, IdsOf(call), values_.data(), nullptr);
           table_.Commit(1, kRate, 1, /*skip=*/false);
           passes += call == 0;
         },
         [&](size_t call, const Known& how) {
           UpdateKnown(call, how);
-          known_passes += call == 0;
+          passes += call == 0;
         });
     figures.bytes_per_second =
         figures.rows_per_second * 2 * static_cast<double>(table_.layout().value_bytes());
-    // A commit updates a row once. A pass over known rows updates a row once per occurrence of its
-    // id.
-    std::unordered_map<uint64_t, uint64_t> times, calls;
+    // Every pass updates a row once in each call that has its id.
+    std::unordered_map<uint64_t, uint64_t> times;
     for (const uint64_t id : ids_) ++times[id];
-    for (size_t call = 0; call < num_calls_; ++call) {
-      const absl::Span<const uint64_t> ids = IdsOf(call);
-      for (const uint64_t id : std::unordered_set<uint64_t>(ids.begin(), ids.end())) ++calls[id];
-    }
     for (size_t i = 0; i < ids_.size(); i += 1009) {
-      figures.correct &=
-          table_.Find(ids_[i]).header->version - versions_[i] ==
-          static_cast<uint32_t>(passes * calls[ids_[i]] + known_passes * times[ids_[i]]);
+      figures.correct &= table_.Find(ids_[i]).header->version - versions_[i] ==
+                         static_cast<uint32_t>(passes * times[ids_[i]]);
     }
     return figures;
   }
@@ -151,8 +151,9 @@ class StoreBench {
                                      {16, false}, {32, false}, {64, false}};
 
   absl::Span<const uint64_t> IdsOf(size_t call) const {
-    return {ids_.data() + call * batch_, batch_};
+    return {ids_.data() + BeginOf(call), ends_[call] - BeginOf(call)};
   }
+  size_t BeginOf(size_t call) const { return call == 0 ? 0 : ends_[call - 1]; }
 
   // Calls body(fetch, dim). fetch(place) prefetches the memory of a record, from `offset` on, in
   // the way of `how`. For the usual dims, dim is a compile-time constant.
@@ -182,8 +183,9 @@ class StoreBench {
   }
 
   void GatherKnown(size_t call, const Known& how) {
-    char* const* const places = places_.data() + call * batch_;
-    const size_t offset = table_.layout().weights_offset(), ahead = how.ahead, batch = batch_;
+    char* const* const places = places_.data() + BeginOf(call);
+    const size_t offset = table_.layout().weights_offset(), ahead = how.ahead,
+                 batch = IdsOf(call).size();
     float* const out = values_.data();
     WithFetch(how, offset, dim_ * sizeof(float), [=](auto fetch, auto dim) {
       kernels::Vectorised([=] {
@@ -197,14 +199,15 @@ class StoreBench {
 
   void UpdateKnown(size_t call, const Known& how) {
     constexpr size_t kAtOnce = 32;  // rows that the optimizer gets at once
-    char* const* const places = places_.data() + call * batch_;
+    char* const* const places = places_.data() + BeginOf(call);
+    const size_t batch = IdsOf(call).size();
     WithFetch(how, 0, table_.layout().stride(), [&](auto fetch, size_t dim) {
       ps::RowUpdate updates[kAtOnce];
-      for (size_t begin = 0; begin < batch_; begin += kAtOnce) {
-        const size_t count = std::min(kAtOnce, batch_ - begin);
+      for (size_t begin = 0; begin < batch; begin += kAtOnce) {
+        const size_t count = std::min(kAtOnce, batch - begin);
         for (size_t k = 0; k < count; ++k) {
           const size_t i = begin + k;
-          if (i + how.ahead < batch_) fetch(places[i + how.ahead]);
+          if (i + how.ahead < batch) fetch(places[i + how.ahead]);
           const ps::RowView row = table_.layout().View(places[i]);
           updates[k] = {reinterpret_cast<float*>(row.weights), row.slots, values_.data() + i * dim,
                         1};
@@ -243,7 +246,8 @@ class StoreBench {
       }
     }
     StoreFigures figures;
-    const double rows_of_call = static_cast<double>(batch_);
+    const double rows_of_call = static_cast<double>(ids_.size()) /
+                                static_cast<double>(num_calls_);  // about the same in all
     figures.rows_per_second = rows_of_call / Median(call_seconds);
     for (const auto& seconds_of_kind : known_seconds) {
       figures.ceiling_rows_per_second =
@@ -260,12 +264,12 @@ class StoreBench {
   const size_t batch_, num_calls_;
   const std::unique_ptr<ps::SparseOptimizer> optimizer_;
   std::vector<uint64_t> ids_;
+  std::vector<size_t> ends_;        // [call]: where its ids end
   std::vector<char*> places_;       // the ids' records
   std::vector<uint32_t> versions_;  // versions of their rows before the passes
   const std::shared_ptr<Buffer> memory_;
   // [batch, dim]: pulled rows, or gradients; aligned to a cache line, like in messages.
   const absl::Span<float> values_;
-  std::vector<uint32_t> positions_;  // 0, 1, ...: ids of a call may repeat
 };
 
 void Fill(ps::Table& table, uint64_t rows) {
@@ -315,8 +319,10 @@ StoreFigures Grow(uint32_t dim, double bytes) {
 void PrintHead(const StoreOptions& options) {
   const std::string text = absl::StrFormat(
       "One thread. known: the same rows, found beforehand, in the same run. GB/s: f32 weights read "
-      "by gather, weights and slots read and written by updates. A call has %u ids; of grow, which "
-      "creates rows with bf16 weights and a row-wise Adagrad, %d. Rates: of grow all the time it "
+      "by gather, weights and slots read and written by updates. A call has %u ids; an update, "
+      "which "
+      "is a push and its commit, has each of them once; grow, which creates rows with bf16 weights "
+      "and a row-wise Adagrad, has %d. Rates: of grow all the time it "
       "took, of others medians over all calls of %u repetitions. bytes: of memory a row, index "
       "included, and the sum of its fields.\n",
       options.batch, kIdsOfInsert, options.repetitions);
@@ -423,8 +429,8 @@ absl::StatusOr<std::vector<StoreFigures>> RunCase(const Case& one, const StoreOp
   Fill(table, options.rows);
   std::vector<StoreFigures> all;
   for (const std::string& ids : one.ids) {
-    StoreBench bench(table, options,
-                     ids == "zipf" ? IdDistribution::ZIPF : IdDistribution::UNIFORM);
+    StoreBench bench(table, options, ids == "zipf" ? IdDistribution::ZIPF : IdDistribution::UNIFORM,
+                     /*distinct=*/one.op != "gather");
     StoreFigures figures = one.op == "gather" ? bench.Gather() : bench.Update();
     figures.op = one.op;
     figures.ids = ids;

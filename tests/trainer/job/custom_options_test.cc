@@ -186,5 +186,10 @@ TEST(CustomOptionsTest, AModelThatTheProgramLacksIsRefusedWithTheNearest) {
       "job:1:39: model.custom.name is \"toy\"; allowed: none, for this program adds no model");
 }
 
+TEST(KindsDeathTest, TwoKindsOfOneNameAreAMistakeOfTheProgram) {
+  EXPECT_DEATH(tasks::Kinds({tasks::Add<Toy>("toy"), tasks::Add<Toy>("toy")}), "named \"toy\"");
+  EXPECT_DEATH(tasks::Kinds({tasks::Add<Toy>("gpt")}), "named \"gpt\"");
+}
+
 }  // namespace
 }  // namespace tandem

@@ -31,7 +31,7 @@ class JobDataTest : public testing::Test {
                     {.models = OurKinds().models(), .num_trainers = 1})
         .value();
   }
-  // Returns ReadJobData's error without the folder's path.
+  // Returns ReadData's error without the folder's path.
   std::string Complaint(const Job& job, DataUse use = DataUse::TRAIN) {
     const auto data = OurKinds().ReadData(job, use);
     if (data.ok()) return "";
