@@ -41,5 +41,5 @@ END
     exit 1
   fi
 fi
-"$program" synthesize --out "$work/log.txt" --users 200 --items 50
+"$program" synthesize --out "$work/log.txt" --users 200 --items 100
 "$program" launch "$project/job.textproto" --local --set data.path="$work/log.txt" --set train.max_steps=10 --out "$work/run"

@@ -4,11 +4,11 @@
 #include <string_view>
 
 #include "trainer/bench/commands.h"
-#include "trainer/cli/command_line.h"
+#include "trainer/cli/program.h"
 
 int main(int argc, char** argv) {
   if (argc < 2 || !std::string_view(argv[1]).starts_with("--gtest_"))
-    return tandem::cli::RunCommandLine(argc, argv, {tandem::bench::AddBenchCommands});
+    return tandem::Main(argc, argv, /*kinds=*/{}, {tandem::bench::AddBenchCommands});
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }
