@@ -179,6 +179,7 @@ TEST(SplitProductTest, GemmMatchesTheExactProduct) {
         const Array<float> a = ta ? Transposed(rows) : rows, b = tb ? Transposed(columns) : columns;
         ForEachKindOfTiles([&](InstructionSet) {
           for (const bool plain : {false, true}) {
+            if (plain && (ta || tb)) continue;  // what is stored does not ask for the layout
             TestStream stream;
             Array<float> left = a, right = b, sums = bias, c = old;
             GemmArgs args{.a = left,

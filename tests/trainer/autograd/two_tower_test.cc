@@ -112,6 +112,20 @@ TEST(TwoTowerTest, ABf16RunStaysCloseAndGivesGradientsInF32) {
   }
 }
 
+TEST(TwoTowerTest, ABf16TableGetsABf16Gradient) {
+  StepFixture fixture;
+  Context::Options options = fixture.Options();
+  options.compute = DType::BF16;
+  Context context(options);
+  const Variable users = TwoTowers::Leaf({4, 5}, 1, DType::BF16),
+                 items = TwoTowers::Leaf({4, 5}, 2, DType::BF16);
+  Backward(context,
+           ops::LinearCrossEntropySum(context, users, items, /*weight_is_table=*/true, Variable(),
+                                      Tensor::FromVector<int64_t>({0, 1, 2, 3})));
+  EXPECT_EQ(users.leaf().gradient().dtype(), DType::BF16);
+  EXPECT_EQ(items.leaf().gradient().dtype(), DType::BF16);
+}
+
 class Bf16LossTest : public ::testing::Test {
  protected:
   // Logits of BF16 that are exact in F32 too.
