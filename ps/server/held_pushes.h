@@ -1,5 +1,6 @@
-// Pushes of the modes that apply each trainer's commit by itself. Such a push is checked and
-// acknowledged, but kept out of the tables until its trainer commits. All gradients in a table are
+// The commit of a worker's tables, in every mode, and the pushes of the modes that apply each
+// trainer's commit by itself. Such a push is checked and acknowledged, but kept out of the tables
+// until its trainer commits. All gradients in a table are
 // one update, so pushes of several trainers cannot share a table. ConsistencyController decides a
 // push's step and drops repetitions.
 // Thread rule: one thread at a time; StepPushes are immutable and workers read them.

@@ -1,10 +1,10 @@
 // One worker's share of an embedding table: rows found by id, created on first use, changed only by
 // Commit. A pushed gradient stays in its receive buffer, next to the other gradients of its row
-// (PendingGradients). Commit adds a row's gradients in f32 in (slice, sequence, arrival) order and
-// runs the optimizer once per row. So the bits depend neither on the number of trainers, nor on the
-// order of arrival, nor on the row's owner. In modes other than LAZY, the next use of a row runs
-// the steps that the row missed (LazyCatchUp). A row that was never committed is a function of its
-// id and the table's seed.
+// (PendingGradients). Commit adds a row's gradients in f32 in (slice, trainer, sequence, position)
+// order and runs the optimizer once per row (UpdateQueue). So the bits depend neither on the order
+// of arrival nor on the row's owner. In modes other than LAZY, the next use of a row runs the steps
+// that the row missed (LazyCatchUp). A row that was never committed is a function of its id and the
+// table's seed.
 // Thread rule: one thread; no network. Rows may move when a row is created.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Parameters are equal bit for bit in one process and in five, with other numbers of threads and
-// with merged pushes. Every loss and every sparse optimizer takes part. tests/trainer/loop compares
-// more layouts in one process.
+// with merged pushes. Every loss takes part, and so do Adam, SGD and Adagrad. tests/trainer/loop
+// compares more layouts in one process.
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <ostream>
