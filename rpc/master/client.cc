@@ -25,9 +25,8 @@ constexpr absl::Duration kRegisterCall = absl::Seconds(4);  // the master holds 
 constexpr absl::Duration kHold = absl::Seconds(10);   // limit of one store wait; longer: call again
 constexpr absl::Duration kMargin = absl::Seconds(5);  // travel time for the answer of a held call
 constexpr int kFailedBeatsOfALostMaster = 3;
-// The master holds a question for the job's completion so long. A failure, or a Leave of another
-// thread, ends the wait after this turn at the latest.
-constexpr absl::Duration kCompletionTurn = absl::Milliseconds(250);
+// A member that only waits for the job's end beats this often, to hear of the end soon.
+constexpr absl::Duration kWaitingPeriod = absl::Milliseconds(250);
 
 // 256 random bits. Whoever knows the key speaks for this member.
 std::string DrawMemberKey() {
@@ -164,8 +163,6 @@ struct MasterClient::State {
   void BeatUntilTheEnd();
   bool Beat(absl::Time* last_answer, int* failed_beats);
   void JobFailed(absl::Status reason);
-  // Asks the master once. Returns true at once when the job has completed.
-  bool HearsOfCompletion();
 
   class MasterStore : public Store {
    public:
@@ -269,17 +266,6 @@ void MasterClient::State::JobFailed(absl::Status reason) {
     failure = reason;
   }
   if (on_failure) on_failure(std::move(reason));
-}
-
-bool MasterClient::State::HearsOfCompletion() {
-  StoreGetRequest request;
-  *request.mutable_header() = Header();
-  request.set_key(kCompletedKey);
-  request.set_timeout_seconds(absl::ToDoubleSeconds(kCompletionTurn));
-  return Call<StoreGetReply>(
-             channel, "Get", request,
-             {.deadline = kCompletionTurn + options.heartbeat_deadline, .idempotent = true})
-      .ok();
 }
 
 template <class Reply, class Request>
@@ -404,19 +390,14 @@ absl::StatusOr<RoleTrace> MasterClient::TakeTrace(absl::Time deadline) {
 absl::Status MasterClient::failure() const { return state_->Failure(); }
 
 absl::Status MasterClient::WaitForCompletion() {
+  absl::MutexLock lock(&state_->mutex);
   auto over = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return state_->completed || state_->stopping || !state_->failure.ok();
   };
-  while (true) {
-    const absl::Time end = absl::Now() + kCompletionTurn;
-    const bool told = state_->HearsOfCompletion();
-    absl::MutexLock lock(&state_->mutex);
-    state_->completed |= told;
-    // Otherwise a silent master would be asked without a pause.
-    state_->mutex.AwaitWithDeadline(absl::Condition(&over), end);
-    if (state_->completed || !state_->failure.ok()) return state_->failure;
-    if (state_->stopping) return absl::CancelledError("this member has left the job");
-  }
+  while (!state_->mutex.AwaitWithTimeout(absl::Condition(&over), kWaitingPeriod))
+    state_->wants_beat = true;
+  if (state_->completed || !state_->failure.ok()) return state_->failure;
+  return absl::CancelledError("this member has left the job");
 }
 
 absl::Status MasterClient::Leave(const absl::Status& status) {

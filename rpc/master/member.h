@@ -19,9 +19,6 @@ struct Member {
   std::string address;  // host:port that the member listens on
 };
 
-// The key that the master sets in its store when the job has completed.
-inline constexpr char kCompletedKey[] = "job/completed";
-
 // The member's name in errors and logs: "trainer-1", "ps-0".
 std::string MemberName(Role role, uint32_t rank);
 

@@ -130,7 +130,7 @@ struct MasterService::State {
 };
 
 void MasterService::State::Step(const Event& event, Deliveries* deliveries) {
-  const Phase before = membership.phase();
+  const bool had_failed = membership.phase() == Phase::FAILED;
   for (const Action& action : membership.Step(event, MonotonicSeconds())) {
     auto caller = callers.extract(action.call);
     TANDEM_CHECK(!caller.empty()) << "call " << action.call << " was answered twice";
@@ -140,14 +140,8 @@ void MasterService::State::Step(const Event& event, Deliveries* deliveries) {
     deliveries->push_back(
         [reply = std::move(caller.mapped().reply), answer = std::move(answer)] { reply(answer); });
   }
-  if (before == membership.phase()) return;
-  if (membership.phase() == Phase::FAILED)
+  if (!had_failed && membership.phase() == Phase::FAILED)
     Deliver(rendezvous.FailAll(membership.failure()), deliveries);
-  if (membership.phase() == Phase::COMPLETED) {
-    // Answers the members that wait for the end. A store that is full leaves them to heartbeats.
-    if (const auto answers = rendezvous.Set(kCompletedKey, ""); answers.ok())
-      Deliver(*answers, deliveries);
-  }
 }
 
 void MasterService::State::Deliver(const std::vector<Rendezvous::Answer>& answers,

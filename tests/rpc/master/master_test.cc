@@ -142,29 +142,24 @@ TEST_F(MasterTest, AJobRunsFromRegistrationToCompletion) {
 }
 
 TEST_F(MasterTest, AMemberThatWaitsHearsOfTheCompletionBeforeItsNextHeartbeat) {
-  StartMaster(FastMaster(1, 1));
-  std::unique_ptr<MasterClient> ps, trainer;
+  MembershipOptions patient = FastMaster(1, 1);
+  patient.heartbeat_timeout_seconds = 600;
+  StartMaster(patient);
+  MasterClientOptions rare = FastClient();
+  rare.heartbeat_period = absl::Seconds(600);
+  std::unique_ptr<MasterClient> ps;
   std::thread joins([&] {
-    MasterClientOptions rare = FastClient();
-    rare.heartbeat_period = absl::Seconds(20);
     auto joined = MasterClient::Connect(
         address_, Self(PS, 100, 0), [](absl::Status) {}, rare);
     ASSERT_TRUE(joined.ok()) << joined.status();
     ps = *std::move(joined);
   });
-  auto joined = MasterClient::Connect(
+  auto trainer = MasterClient::Connect(
       address_, Self(TRAINER, 200, 0), [](absl::Status) {}, FastClient());
   joins.join();
-  ASSERT_TRUE(ps != nullptr && joined.ok()) << joined.status();
-  trainer = *std::move(joined);
-  std::thread leaves([&] {
-    absl::SleepFor(absl::Milliseconds(100));
-    EXPECT_TRUE(trainer->Leave(absl::OkStatus()).ok());
-  });
-  const absl::Time begun = absl::Now();
-  EXPECT_TRUE(Completion(ps).ok());
-  EXPECT_LT(absl::Now() - begun, absl::Milliseconds(600)) << "the job would fail of its silence";
-  leaves.join();
+  ASSERT_TRUE(ps != nullptr && trainer.ok()) << trainer.status();
+  EXPECT_TRUE((*trainer)->Leave(absl::OkStatus()).ok());
+  EXPECT_TRUE(Completion(ps).ok()) << "within the limit of any wait of a test";
 }
 
 TEST_F(MasterTest, AMembersErrorReachesEveryoneWithItsCode) {
