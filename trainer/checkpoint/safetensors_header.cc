@@ -22,6 +22,12 @@ constexpr struct {
 
 constexpr char kDTypeKey[] = "dtype", kShapeKey[] = "shape", kOffsetsKey[] = "data_offsets";
 
+// A name of the file, for an error. A hostile name may be as long as the header.
+std::string Short(const std::string& name) {
+  constexpr size_t kShown = 100;
+  return name.size() <= kShown ? name : absl::StrCat(name.substr(0, kShown), "...");
+}
+
 // Takes the parser's events. Keeps no tree and refuses every event that the format does not have at
 // its place, so a hostile header costs little more than its bytes. The parser ends at the first
 // method that returns false.
@@ -41,15 +47,15 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(std::string& key) override {
     std::set<std::string>& keys = place_ == Place::ROOT ? root_keys_ : inner_keys_;
-    if (!keys.insert(key).second) return Fail("key ", key, " comes twice");
+    if (!keys.insert(key).second) return Fail("key ", Short(key), " comes twice");
     key_ = key;
     return place_ != Place::TENSOR || key == kDTypeKey || key == kShapeKey || key == kOffsetsKey ||
-           Fail("key ", key, " is not known");
+           Fail("key ", Short(key), " is not known");
   }
 
   bool end_object() override {
     if (place_ == Place::TENSOR && inner_keys_.size() != 3)
-      return Fail("tensor ", tensor().name, " needs dtype, shape and data_offsets");
+      return Fail("tensor ", Short(tensor().name), " needs dtype, shape and data_offsets");
     inner_keys_.clear();
     return Enter(place_ == Place::ROOT ? Place::END : Place::ROOT);
   }
@@ -67,7 +73,8 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(uint64_t value) override {
     if (place_ != Place::NUMBERS) return Unexpected("a number");
-    if (numbers_.size() == kMaxNumbers) return Fail(key_, " has more than 5 numbers");
+    if (numbers_.size() == kMaxNumbers)
+      return Fail(key_, " has more than ", kMaxNumbers, " numbers");
     numbers_.push_back(value);
     return true;
   }
@@ -122,7 +129,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
                            : place_ == Place::NUMBERS  ? "a whole number"
                            : key_ == kDTypeKey         ? "an element type"
                                                        : "a list";
-    return Fail("key ", key_, ": expected ", expected, ", found ", found);
+    return Fail("key ", Short(key_), ": expected ", expected, ", found ", found);
   }
 
   bool TakeDType(const std::string& name) {
@@ -131,7 +138,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
       tensor().dtype = known.dtype;
       return true;
     }
-    return Fail("element type ", name, " is not known");
+    return Fail("element type ", Short(name), " is not known");
   }
 
   bool TakeShape() {
@@ -170,7 +177,7 @@ absl::Status CheckPlaces(const std::vector<TensorEntry>& tensors, uint64_t data_
   for (const TensorEntry& entry : tensors) {
     const uint64_t bytes = static_cast<uint64_t>(entry.shape.num_elements()) * SizeOf(entry.dtype);
     if (entry.begin != next || entry.end < entry.begin || entry.end - entry.begin != bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", entry.name, " of ", bytes,
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", Short(entry.name), " of ", bytes,
                                                      " bytes lies at [", entry.begin, ", ",
                                                      entry.end, "), must begin at ", next));
     }

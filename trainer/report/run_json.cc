@@ -85,8 +85,10 @@ std::optional<RecordPlace> PlaceOfRecord(const std::string& line) {
 
 std::optional<std::string> StatusOfRun(const std::string& folder) {
   std::ifstream file(folder + "/summary.json");
+  std::ostringstream text;
+  text << file.rdbuf();  // a parser that reads the file itself throws when reading fails
   if (!file) return std::nullopt;
-  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const auto json = nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
   const auto status = json.find("status");
   if (status == json.end() || !status->is_string()) return std::nullopt;

@@ -140,6 +140,13 @@ TEST(SafetensorsHeaderTest, HostileHeadersAreRefusedWithAReason) {
   }
 }
 
+TEST(SafetensorsTest, AHostileNameIsCutInTheError) {
+  const std::string name(100000, 'n');
+  const auto header = ParseHeader(absl::StrCat("{\"", name, "\":3}"), 0);
+  EXPECT_FALSE(header.ok());
+  EXPECT_LT(header.status().message().size(), 300);
+}
+
 TEST(SafetensorsHeaderTest, NothingHidesBehindAZeroByte) {
   for (const std::string& json : {std::string("{}\0", 3), std::string("{}\0{}", 5)})
     EXPECT_TRUE(absl::IsInvalidArgument(ParseHeader(json, 0).status())) << json;

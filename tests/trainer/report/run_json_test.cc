@@ -1,5 +1,6 @@
 #include "trainer/report/run_json.h"
 
+#include <filesystem>
 #include <gtest/gtest.h>
 
 #include "tests/support/temp_folder.h"
@@ -50,6 +51,12 @@ TEST(RunJsonTest, TheStatusIsThatOfTheSummaryAndOfNoOtherText) {
     folder.Write("summary.json", text);
     EXPECT_EQ(StatusOfRun(folder.path()), std::nullopt) << text.substr(0, 40);
   }
+}
+
+TEST(RunJsonTest, AFileThatCannotBeReadHasNoStatus) {
+  const support::TempFolder folder;
+  std::filesystem::create_directory(folder.path() + "/summary.json");
+  EXPECT_EQ(StatusOfRun(folder.path()), std::nullopt);
 }
 
 TEST(RunJsonTest, ALineThatIsNoRecordHasNoPlace) {
