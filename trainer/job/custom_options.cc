@@ -31,7 +31,11 @@ const std::string* CustomOptions::Find(const std::string& name) const {
 void CustomOptions::Refuse(const std::string& name, const std::string& found,
                            const std::string& allowed) {
   TANDEM_CHECK(limits_ != nullptr) << "option " << name << " of a checked job is " << found;
-  limits_->Refuse(PathOf(name), Printable(found), allowed);
+  limits_->Refuse(PathOf(name), found.empty() ? "\"\"" : Printable(found), allowed);
+}
+
+void CustomOptions::Fail(const std::string& name, const std::string& what) {
+  if (limits_ != nullptr) limits_->Fail(PathOf(name), what);
 }
 
 int64_t CustomOptions::Int(const std::string& name, int64_t otherwise, int64_t low, int64_t high) {
@@ -91,21 +95,23 @@ std::string CustomOptions::String(const std::string& name, const std::string& ot
 }
 
 void CustomOptions::RefuseUnknown() {
+  TANDEM_CHECK(limits_ != nullptr);
   std::vector<std::string> known, unknown;
   for (const auto& [name, value] : read_) known.push_back(name);
   for (const auto& [name, value] : job_.model().custom().options().values()) {
     if (read_.count(name) == 0) unknown.push_back(name);
   }
   std::sort(unknown.begin(), unknown.end());
+  const std::string there =
+      known.empty() ? "no options" : absl::StrCat("the options ", absl::StrJoin(known, ", "));
   for (const std::string& name : unknown) {
     const std::string nearest = Nearest(name, known);
-    const std::string there =
-        known.empty() ? "no options" : absl::StrCat("the options ", absl::StrJoin(known, ", "));
     limits_->Fail(
         PathOf(name),
-        absl::StrCat("unknown option \"", Printable(name), "\" of ", job_.model().custom().name(),
-                     nearest.empty() ? absl::StrCat("; it has ", there)
-                                     : absl::StrCat("; did you mean \"", nearest, "\"?")));
+        absl::StrCat(
+            "unknown option \"", Printable(name), "\" of ", job_.model().custom().name(),
+            nearest.empty() ? "; it" : absl::StrCat("; did you mean \"", nearest, "\"? It"),
+            " has ", there));
   }
 }
 

@@ -34,7 +34,11 @@ class CustomOptions {
   std::string String(const std::string& name, const std::string& otherwise,
                      const std::vector<std::string>& allowed = {});
 
+  // Refuses a value of the option that other options exclude. No effect once the job is checked.
+  // `what` is the whole error, with the allowed values.
+  void Fail(const std::string& name, const std::string& what);
   // Adds an error for each given option that was not read, with the nearest name.
+  // REQUIRES: `limits` was given.
   void RefuseUnknown();
   // The value of each option that was read, in one spelling.
   const std::map<std::string, std::string>& values() const { return read_; }

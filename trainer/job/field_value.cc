@@ -191,11 +191,15 @@ std::string AssignOption(const std::string& path, const std::string& key, const 
     Message* other = reflection->MutableRepeatedMessage(message, options, i);
     if (other->GetReflection()->GetString(*other, key_field) == key) entry = other;
   }
-  if (entry == nullptr) entry = reflection->AddMessage(message, options);
+  const bool is_new = entry == nullptr;
+  if (is_new) entry = reflection->AddMessage(message, options);
   entry->GetReflection()->SetString(entry, key_field, key);
   WrittenValue text = value;
   text.quoted = true;  // every value is kept as text
-  return AssignScalar(path, value_field, text, entry);
+  std::string complaint = AssignScalar(path, value_field, text, entry);
+  // A refused value must not be complained of again when the model reads the option.
+  if (is_new && !complaint.empty()) reflection->RemoveLast(message, options);
+  return complaint;
 }
 
 std::string UnknownField(const Descriptor* type, std::string_view name) {

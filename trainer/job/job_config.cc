@@ -47,9 +47,7 @@ bool IsPlain(const std::string& text) {
   const bool is_word = std::all_of(text.begin(), text.end(),
                                    [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
   if (text.empty() || (is_word && !absl::ascii_isdigit(text[0]))) return is_word && !text.empty();
-  double number = 0;
-  const char first = text[text[0] == '-' && text.size() > 1 ? 1 : 0];
-  return absl::ascii_isdigit(first) && !HasLeadingZero(text) && absl::SimpleAtod(text, &number);
+  return ParseReal(text, std::numeric_limits<double>::max()).has_value() && text[0] != '.';
 }
 
 // Writes options as users do: `dim: 32` instead of `values { key: "dim" value: "32" }`.

@@ -100,9 +100,8 @@ void CheckModel(const Job& job, const job::Models& models, Limits* limits) {
   }
   (*rules)->check(job, limits);
   if (job.train().precision() == Train::BF16 && !(*rules)->has_bf16) {
-    limits->Refuse(
-        "train.precision", "BF16",
-        absl::StrCat("F32 with ", (*rules)->name, " (its matrices are too small to gain)"));
+    limits->Refuse("train.precision", "BF16",
+                   absl::StrCat("F32 with ", (*rules)->name, ", which has no bf16"));
   }
 }
 
@@ -129,11 +128,6 @@ void CheckTrain(const Job& job, Limits* limits) {
   limits->AtLeast(train, "train.", "patience", 0);
   limits->AtLeast(train, "train.", "log_every_steps", 1);
   limits->AtLeast(train, "train.", "accumulate", 1);
-  if (train.select_by() == VALID_SAMPLED_MRR && job.data().negatives_path().empty()) {
-    limits->Fail(
-        "train.select_by",
-        "train.select_by is VALID_SAMPLED_MRR without data.negatives_path; allowed: VALID_MRR");
-  }
 }
 
 void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {

@@ -1,7 +1,7 @@
 // The limits and defaults in job.proto's comments that hold for every model, as code. The rest is
 // in the rules of each kind of model (model_rules.h). A comment there and its line here change
-// together. Check first, then resolve: a check must see what the user wrote, not a default. Thread
-// rule: free functions.
+// together. Check first, then resolve: a check must see what the user wrote, not a default.
+// Thread rule: free functions.
 #pragma once
 
 #include <string>

@@ -59,7 +59,8 @@ absl::StatusOr<const ModelRules*> Models::Find(const Model& model) const {
   const std::string nearest = Nearest(name, custom);
   return absl::InvalidArgumentError(absl::StrCat(
       "model.custom.name is \"", Printable(name), "\"; allowed: ",
-      custom.empty() ? "none, for this program adds no model" : absl::StrJoin(custom, ", "),
+      custom.empty() ? "none, for this program adds no model: run the program that adds it"
+                     : absl::StrJoin(custom, ", "),
       nearest.empty() ? "" : absl::StrCat("; did you mean \"", nearest, "\"?")));
 }
 

@@ -1,5 +1,6 @@
 #include "trainer/job/number_text.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -36,8 +37,13 @@ std::optional<int64_t> ParseSigned(std::string_view text, int64_t high) {
 }
 
 std::optional<double> ParseReal(const std::string& text, double high) {
+  // SimpleAtod also takes blanks around a number, a plus before it, and hexadecimal numbers.
+  const bool is_decimal = std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isdigit(c) || std::string_view(".+-eE").find(c) != std::string_view::npos;
+  });
   double number = 0;
-  if (HasLeadingZero(text) || !absl::SimpleAtod(text, &number) || !(std::fabs(number) <= high))
+  if (!is_decimal || text[0] == '+' || HasLeadingZero(text) || !absl::SimpleAtod(text, &number) ||
+      !(std::fabs(number) <= high))
     return std::nullopt;
   return number;
 }

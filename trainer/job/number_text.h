@@ -1,4 +1,4 @@
-// Numbers as users write them, in jobs and their options: whole numbers are decimal or 0x...; a
+// Numbers as users write them, in jobs and their options. Whole numbers are decimal or 0x... A
 // leading zero is refused, because readers disagree on 8 or 10.
 // Thread rule: pure functions.
 #pragma once

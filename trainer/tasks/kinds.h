@@ -1,5 +1,5 @@
-// The kinds of model that a program knows: those of the project and those that the program adds.
-// main makes one and passes it on.
+// The kinds of model that a program knows: the project's, and others that the program adds. main
+// makes the list and passes the list on.
 // Thread rule: constant after construction; any thread.
 #pragma once
 

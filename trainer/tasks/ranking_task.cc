@@ -88,6 +88,11 @@ void RankingTask::Check(const Job& job, Limits* limits) {
     limits->Refuse("train.select_by", "VALID_LOSS",
                    absl::StrCat("VALID_MRR, VALID_SAMPLED_MRR with ", kind));
   }
+  if (job.train().select_by() == VALID_SAMPLED_MRR && job.data().negatives_path().empty()) {
+    limits->Fail(
+        "train.select_by",
+        "train.select_by is VALID_SAMPLED_MRR without data.negatives_path; allowed: VALID_MRR");
+  }
   if (job.tables_size() != 1 || job.tables(0).name() != kItemTable) {
     const std::string found = job.tables_size() == 1
                                   ? absl::StrCat("one table, named \"", job.tables(0).name(), "\"")

@@ -1,9 +1,8 @@
-// Recommendation as a task, for any model that gives users and items vectors of one length: samples
-// from an interaction log, and ranking metrics over the whole catalogue and over fixed negatives.
-// The score of an item for a user is the product of their vectors. A model adds its loss over a
-// batch and its vectors. Items are rows of one table, on servers or a parameter. Replicas share the
-// evaluated users.
-// Thread rule: that of Task.
+// Recommendation as a task, for any model that gives users and items vectors of one length. Draws
+// samples from an interaction log. Ranks the whole catalogue, and fixed negatives. The score of an
+// item for a user is the product of their vectors. A model adds its loss over a batch and its
+// vectors. Items are rows of one table, on servers or a parameter. Replicas share the evaluated
+// users. Thread rule: that of Task.
 #pragma once
 
 #include <memory>

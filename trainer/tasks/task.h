@@ -76,10 +76,12 @@ class Task {
   // lowest loss is the best.
   static void Check(const Job& job, Limits* limits);
   static void Resolve(Job* job);
-  // Reads the options of a custom model. A job may give no others.
+  // Reads the options of a custom model, and refuses values that exclude each other. A job may give
+  // no others. Check does not read options.
   static void Options(job::CustomOptions&) {}
   static void ClearTrainingFields(Model*) {}
   static constexpr Job::Placement kOldPlacement = Job::PS;
+  // REQUIRES: if true, Bf16Product returns a product.
   static constexpr bool kHasBf16 = false;
   // A model that writes text hides this with a function.
   static constexpr MakeTextDecoder MakeDecoder = nullptr;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/job.pb.h"
 #include "tests/trainer/our_kinds.h"
 #include "trainer/job/job_config.h"
@@ -21,7 +22,7 @@ class Toy : public tasks::Task {
     return Data::Read(job, use, item_ids);
   }
   static void Options(job::CustomOptions& options) {
-    options.Int("dim", 32, 1, 4096);
+    if (options.Int("dim", 32, 1, 4096) == 13) options.Fail("dim", "dim is 13; allowed: luck");
     options.Double("rate", 0.1, 0, 1);
     options.Bool("shared", false);
     options.String("loss", "softmax", {"softmax", "bpr"});
@@ -91,7 +92,8 @@ TEST(CustomOptionsTest, OneValueHasOneSpellingInAResolvedJob) {
 
 TEST(CustomOptionsTest, AnUnknownOptionNamesTheNearestAndItsPlace) {
   EXPECT_EQ(Complaint("dims: 3"),
-            "job:2:40: unknown option \"dims\" of toy; did you mean \"dim\"?");
+            "job:2:40: unknown option \"dims\" of toy; did you mean \"dim\"? It has the options "
+            "dim, loss, note, rate, shared");
   EXPECT_EQ(Complaint("zzzzzz: 3"),
             "job:2:40: unknown option \"zzzzzz\" of toy; it has the options dim, loss, note, rate, "
             "shared");
@@ -101,7 +103,7 @@ TEST(CustomOptionsTest, AWrongValueNamesTheAllowedOnes) {
   const std::string place = "job:2:40: model.custom.options.";
   EXPECT_EQ(Complaint("dim: 0"), place + "dim is 0; allowed: a whole number, 1 .. 4096");
   EXPECT_EQ(Complaint("dim: 1.5"), place + "dim is 1.5; allowed: a whole number, 1 .. 4096");
-  EXPECT_EQ(Complaint("dim: \"\""), place + "dim is ; allowed: a whole number, 1 .. 4096");
+  EXPECT_EQ(Complaint("dim: \"\""), place + "dim is \"\"; allowed: a whole number, 1 .. 4096");
   EXPECT_EQ(Complaint("rate: -1e-9"), place + "rate is -1e-9; allowed: a number, 0 .. 1");
   EXPECT_EQ(Complaint("rate: nan"), place + "rate is nan; allowed: a number, 0 .. 1");
   EXPECT_EQ(Complaint("shared: 1"), place + "shared is 1; allowed: true, false");
@@ -110,6 +112,28 @@ TEST(CustomOptionsTest, AWrongValueNamesTheAllowedOnes) {
             place +
                 "dim is 0; allowed: a whole number, 1 .. 4096\n"
                 "job:2:47: model.custom.options.rate is 2; allowed: a number, 0 .. 1");
+}
+
+TEST(CustomOptionsTest, AModelMayRefuseWhatItReads) {
+  EXPECT_EQ(Complaint("dim: 13"), "job:2:40: dim is 13; allowed: luck");
+  EXPECT_EQ(Complaint("", {"model.options.dim=13"}),
+            "--set model.options.dim: dim is 13; allowed: luck");
+}
+
+TEST(CustomOptionsTest, ATextThatLooksLikeANumberKeepsItsBlanks) {
+  const auto job = Parse("name: \"toy\" options { note: \"5 \" }");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const tasks::Kinds kinds({tasks::Add<Toy>("toy")});
+  const auto again =
+      ParseJob(DumpJob(*job), "job", {}, {.models = kinds.models(), .num_trainers = 1});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(Value(*again, "note"), "5 ");
+}
+
+TEST(CustomOptionsTest, ANumberIsTheWholeText) {
+  for (const char* text : {"\" 0.5\"", "\"0.5 \"", "\"+0.5\"", "\" 010\"", "\"0x1\""})
+    EXPECT_NE(Complaint(absl::StrCat("rate: ", text)), "") << text;
+  EXPECT_EQ(Complaint("rate: \".5\""), "");
 }
 
 TEST(CustomOptionsTest, AnOptionIsGivenOnceAndHasOnePlainValue) {
@@ -132,8 +156,10 @@ TEST(CustomOptionsTest, SetReachesOptionsWithAndWithoutTheMemberOfTheOneof) {
         "--set " + path + ": model.custom.options.dim is 0; allowed: a whole number, 1 .. 4096");
   }
   EXPECT_EQ(Value(*Parse("name: \"toy\"", {"model.options.note=a b=c"}), "note"), "a b=c");
-  EXPECT_EQ(Complaint("", {"model.options.dims=3"}),
-            "--set model.options.dims: unknown option \"dims\" of toy; did you mean \"dim\"?");
+  EXPECT_EQ(
+      Complaint("", {"model.options.dims=3"}),
+      "--set model.options.dims: unknown option \"dims\" of toy; did you mean \"dim\"? It has "
+      "the options dim, loss, note, rate, shared");
   EXPECT_EQ(
       Complaint("", {"model.options=3"}),
       "--set model.options: model.custom.options is a group of fields; set one of them, as in "
@@ -183,7 +209,8 @@ TEST(CustomOptionsTest, AModelThatTheProgramLacksIsRefusedWithTheNearest) {
                             {.models = OurKinds().models()});
   EXPECT_EQ(
       job.status().message(),
-      "job:1:39: model.custom.name is \"toy\"; allowed: none, for this program adds no model");
+      "job:1:39: model.custom.name is \"toy\"; allowed: none, for this program adds no model: run "
+      "the program that adds it");
 }
 
 TEST(KindsDeathTest, TwoKindsOfOneNameAreAMistakeOfTheProgram) {
