@@ -1,6 +1,7 @@
 // A rendezvous store in a directory, for tests whose ranks are processes: one file per key, a lock
 // file for counters.
-// Waits poll. Thread rule: any thread of any process.
+// Waits poll.
+// Thread rule: any thread of any process.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// An address of this machine. Thread rule: a pure function.
+// An address of this machine.
+// Thread rule: a pure function.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Programs run as a user runs them: started, signalled, and waited for with a deadline. Their
 // output is kept.
-// Also reads /proc for processes that this program did not start. Thread rule: one thread per
-// object.
+// Also reads /proc for processes that this program did not start.
+// Thread rule: one thread per object.
 #pragma once
 
 #include <string>

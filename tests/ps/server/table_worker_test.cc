@@ -28,15 +28,18 @@ TEST(TableWorkerTest, WhatATaskPostsRunsAfterIt) {
 }
 
 TEST(TableWorkerTest, DestructionRunsWhatIsInTheMailbox) {
-  absl::Notification go_on;
+  absl::Notification begun, go_on;
   std::vector<int> order;
   std::thread releases;
   {
     TableWorker worker(0, 1);
     worker.Post([&] {
+      begun.Notify();
       EXPECT_TRUE(go_on.WaitForNotificationWithTimeout(absl::Seconds(20)));
       order.push_back(1);
     });
+    // Else the worker would take both tasks at once.
+    ASSERT_TRUE(begun.WaitForNotificationWithTimeout(absl::Seconds(20)));
     worker.Post([&] { order.push_back(2); });
     releases = std::thread([&] { go_on.Notify(); });
   }

@@ -146,8 +146,7 @@ TEST_F(OddClientTest, TheSegmentCannotBeCutShortUnderTheServer) {
   close(fd);
 }
 
-// A client process that is killed while it sends. `hold` keeps its messages and replies on the
-// server's side.
+// A client process that is killed while it sends.
 class KilledPeerTest : public testing::Test {
  protected:
   // Runs `body` in a child, which must die by a kill.

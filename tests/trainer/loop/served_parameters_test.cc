@@ -59,7 +59,7 @@ struct RunArgs {
   int servers = 0;  // 0: tables in this process
   std::vector<std::string> sets = {};
   std::optional<DType> compute = std::nullopt;
-  std::string out = "";  // "": nothing is written, and there is no hash
+  std::string out = "";  // "": a folder that goes with the run
   const checkpoint::Checkpoint* resume = nullptr;
   int stop_after = -1;  // steps of this process
   std::function<void(comm::ProcessGroup&)> on_group = nullptr;
@@ -82,8 +82,8 @@ Result Train(const std::string& text, const RunArgs& args) {
       report::RunOutput::Create(args.out.empty() ? folder.path() : args.out,
                                 report::LogFormat::JSON)
           .value();
-  ps::TableHost host(2);
-  ps::PsCluster cluster(args.servers, 2);
+  ps::TableHost host(job->ps().threads());
+  ps::PsCluster cluster(args.servers, job->ps().threads());
   const auto groups = comm::ThreadGroup::Create(args.replicas, "dp");
   Result result;
   std::vector<absl::Status> ends(static_cast<size_t>(args.replicas));
@@ -312,7 +312,7 @@ TEST(ServedParametersTest, AnEntryThatMatchesNothingIsRefusedNamingIt) {
       << result.status;
 }
 
-// Layouts of two settings differ in pairs, so that every two settings meet.
+// Each layout differs from the local one in two settings or more.
 TEST(LayoutTest, NoNumberOfServersOrThreadsChangesABitOfAnyRecipe) {
   const std::vector<std::vector<std::string>> recipes{
       {"model.sequence_rec.loss=BCE"},
