@@ -9,7 +9,8 @@
 
 namespace tandem::kernels {
 
-// Both functions CHECK the offsets: they start with 0, never decrease, and end with T.
+// Both functions CHECK the offsets: they start with 0, never decrease, and end with T. On a device
+// a wrong offset traps.
 
 // output[s, :] = the sum of x[r, :] over the rows r of segment s, in ascending r, times 1 / (number
 // of rows). A segment without rows gives 0. Shapes: x [T, D], offsets i64 [S + 1], output [S, D].

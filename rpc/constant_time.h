@@ -1,5 +1,5 @@
-// Compares secrets in a time that does not reveal where two texts differ. Thread rule: a pure
-// function.
+// Compares secrets in a time that does not reveal where two texts differ.
+// Thread rule: a pure function.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// A handler serves one message of a server's transport and replies to it. Thread rule: a Reply from
-// any thread.
+// A handler serves one message of a server's transport and replies to it.
+// Thread rule: a Reply from any thread.
 #pragma once
 
 #include <cstddef>

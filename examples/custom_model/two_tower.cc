@@ -1,5 +1,7 @@
 #include "two_tower.h"
 
+#include "trainer/models/sequence_input.h"
+
 using namespace tandem;  // NOLINT: a program, not a library
 
 namespace {
@@ -13,10 +15,11 @@ TwoTower::Settings SettingsOf(const Job& job) {
 // every item so far the same weight.
 Variable MeanSoFar(Context& context, const Variable& rows, const nn::PackedRows& places) {
   const int64_t dim = rows.shape()[1];
-  const Tensor zeros = context.Empty(Shape{rows.shape()[0], 2 * dim}, DType::F32);
-  kernels::Fill(zeros.view(), 0, context.stream());
-  return ops::SelfAttention(context, ops::Concat(context, {Variable::Constant(zeros), rows}),
-                            places.offsets, places.row_index,
+  Stream& stream = context.stream();
+  const Tensor zeros = Tensor::Zeros(Shape{rows.shape()[0], 2 * dim}, DType::F32);
+  const Variable no_queries = Variable::Constant(zeros.To(stream.device(), stream));
+  return ops::SelfAttention(context, ops::Concat(context, {no_queries, rows}), places.offsets,
+                            places.row_index,
                             {.heads = 1, .max_length = places.max_length, .causal = true});
 }
 

@@ -1,7 +1,8 @@
 // A recommender of two towers (Covington et al. 2016, "Deep Neural Networks for YouTube
 // Recommendations"): a user is the mean of his last items' rows, beside the row of the newest. A
 // linear layer on each side turns users and items into vectors. The score of an item is the product
-// of the two. The item rows live on parameter servers. Thread rule: that of Task.
+// of the two. The item rows live on parameter servers.
+// Thread rule: that of Task.
 #pragma once
 
 #include "trainer/job/custom_options.h"

@@ -1,4 +1,5 @@
-// Formats counts for people to read. Thread rule: a pure function.
+// Formats counts for people to read.
+// Thread rule: a pure function.
 #pragma once
 
 #include <string>

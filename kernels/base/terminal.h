@@ -1,4 +1,5 @@
-// The width of the terminal that shows standard output. Thread rule: any thread.
+// The width of the terminal that shows standard output.
+// Thread rule: any thread.
 #pragma once
 
 #include <cstddef>

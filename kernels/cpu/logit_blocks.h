@@ -1,5 +1,6 @@
 // Logits in blocks of columns, and the losses and gradients of their rows. A block is a dense
-// operand of a product. Thread rule: any thread; inline bodies for Vectorised().
+// operand of a product.
+// Thread rule: any thread; inline bodies for Vectorised().
 #pragma once
 
 #include <algorithm>

@@ -20,6 +20,7 @@ void CheckShapes(const ArrayView& packed, const ArrayView& segments, const Array
                packed.shape[1] == segments.shape[1])
       << packed.shape << " and " << segments.shape;
   TANDEM_CHECK_EQ(offsets.num_elements(), segments.shape[0] + 1);
+  TANDEM_CHECK(segments.shape[0] > 0 || packed.shape[0] == 0) << packed.shape << " of no segment";
 }
 
 void CheckOffsets(const int64_t* offset, int64_t num_segments, int64_t num_rows) {

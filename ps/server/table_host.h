@@ -3,8 +3,8 @@
 // are first in, first out, and this order alone orders a step. A push posted before a commit is
 // part of the commit, and a pull posted after a commit sees it. ConsistencyController decides who
 // waits for whom. In BSP a push goes to the workers at once; in other modes it waits for its
-// trainer's commit (HeldPushes). Thread rule: same as HostedTables. A short call may run before it
-// returns.
+// trainer's commit (HeldPushes).
+// Thread rule: same as HostedTables.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Sums of rows that one or several workers own, added in the order of the ids. So the bits do not
 // depend on the number of workers. Each worker copies its rows of a block to the memory of the
-// block. The last worker to finish adds the rows while they are in a cache. Thread rule: any thread
-// calls Rows and Arrive; the rest is constant.
+// block. The last worker to finish adds the rows while they are in a cache.
+// Thread rule: any thread calls Rows and Arrive; the rest is constant.
 #pragma once
 
 #include <atomic>

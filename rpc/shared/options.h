@@ -1,4 +1,5 @@
-// Options of a server's streams through shared memory. Thread rule: a value.
+// Options of a server's streams through shared memory.
+// Thread rule: a value.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // A dense parameter: its logical name and shape, its leaf, and what must be summed to complete its
 // gradient. Parameters are made through a ParameterSet, whose order (the order of creation) is the
-// order of buckets, states and files. Thread rule: one thread builds and uses a set.
+// order of buckets, states and files.
+// Thread rule: one thread builds and uses a set.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ class ParameterSet {
 
   DType dtype() const { return dtype_; }
   const std::vector<std::unique_ptr<Parameter>>& all() const { return parameters_; }
-  // Returns all parameters, for those who may also be given some of them.
+  // Returns all parameters, for functions that also work on a part.
   std::vector<Parameter*> pointers() const;
   int64_t num_elements() const;
   Device device() const { return stream_ == nullptr ? Device{} : stream_->device(); }

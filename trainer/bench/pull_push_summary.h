@@ -1,6 +1,7 @@
 // The figures of one case of `tandem bench pull-push`: medians over its repetitions, of the reports
 // of all its clients. Also the words that name a case's settings, on the command line and in
-// output. Thread rule: values and pure functions.
+// output.
+// Thread rule: values and pure functions.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// The program of a main(): all commands of `tandem`, over the project's kinds of model and those
-// that the program adds. `launch` starts this very program for every role, so each role knows them
-// all:
+// The program of a main(): all commands of `tandem`, over the project's kinds of model and the
+// kinds that the program adds. `launch` starts this very program for every role, so each role knows
+// all kinds:
 //   int main(int argc, char** argv) {
 //     return tandem::Main(argc, argv, {tandem::tasks::Add<TwoTower>("two_tower")});
 //   }

@@ -91,6 +91,7 @@ class ProcessGroup {
   // Fails all operations in flight and to come, on this rank and on its peers.
   virtual void Abort(absl::Status reason) = 0;
 
+  // Waits for all ranks: an AllReduce without elements.
   Work Barrier(CollectiveArgs args) {
     return AllReduce(ArrayView(nullptr, DType::U8, Shape{0}), args);
   }

@@ -13,7 +13,7 @@ namespace tandem::loop {
 namespace {
 
 // The time limit of rank 0's reading and writing, which may take longer than a wait for a peer.
-absl::Duration Timeout(const Replica& replica) {
+absl::Duration CheckpointTimeout(const Replica& replica) {
   return absl::Seconds(replica.job.checkpoint().timeout_seconds());
 }
 
@@ -42,7 +42,7 @@ CheckpointManifest ManifestOf(const Replica& replica) {
 
 // Rank 0's part. No other replica may commit meanwhile.
 absl::Status Write(const Replica& replica) {
-  const absl::Time deadline = absl::Now() + Timeout(replica);
+  const absl::Time deadline = absl::Now() + CheckpointTimeout(replica);
   optim::DenseState state = replica.dense.State();
   RETURN_IF_ERROR(ReadElsewhere(replica, &state, deadline));
   const absl::Status written =
@@ -68,10 +68,10 @@ absl::Status RestoreOrInitialize(Replica& replica) {
   RETURN_IF_ERROR(checkpoint::LoadState(saved, state));
   replica.state.Restore(saved.manifest);
   replica.divergence.set_saved_step(replica.state.step());
-  const absl::Time deadline = absl::Now() + Timeout(replica);
+  const absl::Time deadline = absl::Now() + CheckpointTimeout(replica);
   if (replica.group.rank() == 0)
     RETURN_IF_ERROR(checkpoint::LoadRows(saved, *replica.clients.tables, deadline));
-  return FillOwners(replica, &state, Timeout(replica));
+  return FillOwners(replica, &state, CheckpointTimeout(replica));
 }
 
 absl::Status SaveCheckpoint(Replica& replica, Batches& batches) {
@@ -84,7 +84,7 @@ absl::Status SaveCheckpoint(Replica& replica, Batches& batches) {
   if (replica.output != nullptr) RETURN_IF_ERROR(Write(replica));
   // No server may apply a commit of the next step before it has written. Waiting here also keeps
   // the writing out of the next step's deadline.
-  RETURN_IF_ERROR(replica.Barrier("checkpoint", Timeout(replica)));
+  RETURN_IF_ERROR(replica.Barrier("checkpoint", CheckpointTimeout(replica)));
   replica.divergence.set_saved_step(replica.state.step());
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// A replica's part in checkpoints: brings its own state, that of owners elsewhere and the tables to
-// disk and back (trainer/checkpoint writes and reads the files).
+// Brings a replica's state, the state that owners elsewhere hold, and the tables to disk and back.
+// trainer/checkpoint writes and reads the files.
 // Thread rule: the step's thread.
 #pragma once
 

@@ -1,7 +1,6 @@
-// The evaluations of a run: made when due, compared with the best so far, and made up for by the
-// resumed run if a stop came before the end.
-// Thread rule: the step's thread.
-// Invariant: an evaluation happens whole or leaves nothing behind.
+// Makes a run's evaluations when they are due, and compares each with the best so far. A resumed
+// run makes the evaluation that a stop prevented. Thread rule: the step's thread. Invariant: an
+// evaluation happens whole or leaves nothing behind.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// The observers of a run's steps, in order: the trace, the meters, the output that shows what the
-// meters measured, and the environment's own observer.
+// The observers of a run's steps, in order: trace, meters, output, the environment's own observer.
+// The output shows what the meters measured, so the output comes after them.
 // Thread rule: the step's thread.
-// REQUIRES: it outlives everything launched on the replica's stream during the trace.
+// REQUIRES: the object outlives everything launched on the replica's stream during the trace.
 #pragma once
 
 #include <optional>

@@ -28,7 +28,7 @@ absl::Status Step::Run(report::StepRecord& record) {
   ASSIGN_OR_RETURN(const double loss_sum, ForwardBackward(context, batch, record));
   RETURN_IF_ERROR(ShareLoss(context, loss_sum, record));
   RETURN_IF_ERROR(Commit(context, record));  // dense and sparse together, or neither
-  PullNext(record.step + 1);
+  MoveOn(record.step + 1);
   return absl::OkStatus();
 }
 
@@ -102,7 +102,7 @@ absl::Status Step::Commit(Context& context, report::StepRecord& record) {
   return absl::OkStatus();
 }
 
-void Step::PullNext(int64_t step) {
+void Step::MoveOn(int64_t step) {
   batches_.PopFront();
   // Pulls follow the commit to the servers and wait there until the commit is applied. The last
   // step pulls weights too, for the evaluation and the checkpoint.

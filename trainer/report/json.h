@@ -1,7 +1,7 @@
 // Text of the JSON that a run and the benches write. nlohmann::json holds the values and escapes
 // the strings. Numbers are printed here, because nlohmann prints 17 digits for some figures of
-// nine. Files that make values include <nlohmann/json.hpp>; headers do not. Thread rule: pure
-// functions.
+// nine. Files that make values include <nlohmann/json.hpp>; headers do not.
+// Thread rule: pure functions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

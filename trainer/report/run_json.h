@@ -1,7 +1,7 @@
 // The JSON of a run's files: the lines of metrics.jsonl and evaluations.jsonl, and summary.json.
-// Another run of this program may have written what is read here, and users edit files: text that
-// is not as expected is no error, but holds nothing.
-// Thread rule: pure functions, except for StatusOfRun, which reads a file.
+// Older programs wrote some of the files, and users edit them. So text that is not as expected is
+// no error, but holds nothing. Thread rule: pure functions, except for StatusOfRun, which reads a
+// file.
 #pragma once
 
 #include <cstdint>

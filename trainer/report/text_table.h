@@ -1,6 +1,7 @@
 // A table for a terminal: lines of cells under headings, in columns that are as wide as their
 // widest cell. Numbers are aligned to the right. Cells may hold any text, also names from files
-// that anybody may have written: what a terminal would obey is escaped. Thread rule: one thread.
+// that anybody may have written: what a terminal would obey is escaped.
+// Thread rule: one thread.
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,8 @@
 // bf16 use it by default on GPUs; elsewhere a job must ask for bf16. Products in bf16 are faster on
 // processors with tiles for bf16, and slower on others. So a run whose job asks for bf16 measures
 // the job's own shapes once, at the start. Checkpoints keep the choice, because a second
-// measurement may differ and a resumed run must compute as before. Thread rule: the step's thread.
+// measurement may differ and a resumed run must compute as before.
+// Thread rule: the step's thread.
 #pragma once
 
 #include <optional>
