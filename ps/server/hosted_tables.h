@@ -37,7 +37,6 @@ class HostedTables {
   HostedTables(const HostedTables&) = delete;
   HostedTables& operator=(const HostedTables&) = delete;
 
-  size_t num_workers() const { return workers_.size(); }
   Tracer& tracer() { return workers_.tracer(); }
   // From now on refuses calls that name an id of another virtual shard: FailedPrecondition, "not
   // the owner, map version n". Without Own the host owns all shards.

@@ -118,7 +118,7 @@ absl::Status PullPushClient::MakeRows() {
     if (IsHybrid(bench_)) {
       RETURN_IF_ERROR(Wait(Pull(0, lookup_.ids).done));
     } else {
-      RETURN_IF_ERROR(Wait(PushAndCommit(lookup_.ids, Share(std::move(gradients)))));
+      RETURN_IF_ERROR(Wait(CommitBehind({Push(lookup_.ids, Share(std::move(gradients)))})));
     }
   }
   return absl::OkStatus();
@@ -217,12 +217,6 @@ rpc::Future<rpc::Done> PullPushClient::Push(absl::Span<const uint64_t> ids,
   return pushed;
 }
 
-rpc::Future<rpc::Done> PullPushClient::PushAndCommit(absl::Span<const uint64_t> ids,
-                                                     const Gradients& gradients) {
-  Push(ids, gradients);
-  return client_->Commit(NextCommit());
-}
-
 ps::CommitArgs PullPushClient::NextCommit() {
   return {.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}};
 }
@@ -241,8 +235,8 @@ absl::Status PullPushClient::StepUnderWay(bool another_follows, PullPushRepetiti
   if (pull) {
     pulls_under_way_.push_back(Pull(next_step_, batch));
   } else {
-    pushes_under_way_.push_back(
-        PushAndCommit(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)]));
+    pushes_under_way_.push_back(CommitBehind(
+        {Push(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)])}));
   }
   for (; pulls_under_way_.size() > most_under_way; pulls_under_way_.pop_front()) {
     last_pulled_ = pulls_under_way_.front();

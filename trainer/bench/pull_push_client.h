@@ -61,8 +61,6 @@ class PullPushClient {
   void PullParts(uint64_t step, Lookup* lookup);
   using Calls = std::vector<rpc::Future<rpc::Done>>;
   rpc::Future<rpc::Done> Push(absl::Span<const uint64_t> ids, const Gradients& gradients);
-  // Pushes all gradients of a step and commits.
-  rpc::Future<rpc::Done> PushAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients);
   // Begins the next step and returns its commit arguments.
   ps::CommitArgs NextCommit();
   // Commits the step of these pushes.
@@ -105,11 +103,11 @@ class PullPushClient {
   std::vector<uint64_t> offsets_;  // POOLED
   std::vector<uint64_t> sorted_, scratch_;
   Lookup lookup_, next_;
-  bool pulled_ahead_ = false;                            // lookup_ is in flight
-  std::deque<PulledRows> pulls_under_way_;               // PULL: of each step
-  PulledRows last_pulled_;                               // PULL
-  std::deque<rpc::Future<rpc::Done>> pushes_under_way_;  // PUSH: of each step
-  std::vector<float> pooled_;                            // POOLED: [bags, dim]
+  bool pulled_ahead_ = false;               // lookup_ is in flight
+  std::deque<PulledRows> pulls_under_way_;  // PULL: of each step
+  PulledRows last_pulled_;                  // PULL
+  std::deque<Calls> pushes_under_way_;      // PUSH: of each step
+  std::vector<float> pooled_;               // POOLED: [bags, dim]
 };
 
 }  // namespace tandem::bench

@@ -58,8 +58,8 @@ absl::StatusOr<Variable> TokenRows(const checkpoint::Checkpoint& saved, int64_t 
   if (saved.manifest.job().placement() != Job::PS) return Variable();
   ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, /*num_workers=*/1, kTimeout));
   const auto table = tasks::MakeEmbeddingTable(saved.manifest.job(), tables->rows(), &stream);
-  auto pulled = table->Pull(/*step=*/0, /*create=*/false, tasks::AllRowIds(vocabulary_size));
-  ASSIGN_OR_RETURN(const Tensor rows, pulled->Await(absl::Now() + kTimeout));
+  ASSIGN_OR_RETURN(const Tensor rows,
+                   tasks::PullAllRows(*table, vocabulary_size, absl::Now() + kTimeout));
   return Variable::Constant(rows);
 }
 

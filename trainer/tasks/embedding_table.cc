@@ -24,4 +24,9 @@ std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::
   return std::make_unique<sparse::RemoteEmbedding>(rows, kTableNumber, job.tables(0).dim(), stream);
 }
 
+absl::StatusOr<Tensor> PullAllRows(sparse::RemoteEmbedding& table, int64_t count,
+                                   absl::Time deadline) {
+  return table.Pull(/*step=*/0, /*create=*/false, AllRowIds(count))->Await(deadline);
+}
+
 }  // namespace tandem::tasks

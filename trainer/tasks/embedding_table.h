@@ -23,8 +23,11 @@ std::vector<uint64_t> AllRowIds(int64_t count);
 
 // Makes the table of a resolved job. Returns null if the embedding is a dense parameter. `stream`
 // computes with the rows.
-// REQUIRES: `client` and `stream` outlive the table.
+// REQUIRES: `rows` and `stream` outlive the table.
 std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::RowClient* rows,
                                                             Stream* stream);
+// Pulls the present rows of the whole table, [count, dim], and creates none.
+absl::StatusOr<Tensor> PullAllRows(sparse::RemoteEmbedding& table, int64_t count,
+                                   absl::Time deadline);
 
 }  // namespace tandem::tasks

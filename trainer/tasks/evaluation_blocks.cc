@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/time/clock.h"
+#include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 
 namespace tandem::tasks {
@@ -21,6 +23,14 @@ absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size,
     if (block.begin < block.end) evaluate(block);
   }
   return true;
+}
+
+absl::Status SumShares(comm::ProcessGroup& group, const EvaluationArgs& args, const char* tag,
+                       std::vector<double>* figures) {
+  RETURN_IF_ERROR(args.stream->status());  // do not sum what a failed device left
+  const ArrayView view = DenseView(figures->data(), Shape{static_cast<int64_t>(figures->size())});
+  return group.Await(group.AllReduce(view, {.stream = args.stream, .tag = StableHash(tag)}),
+                     absl::Now() + args.timeout);
 }
 
 }  // namespace tandem::tasks

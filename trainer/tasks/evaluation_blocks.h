@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
@@ -20,5 +21,11 @@ namespace tandem::tasks {
 absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size,
                                   const comm::ProcessGroup& group, const EvaluationArgs& args,
                                   absl::FunctionRef<void(const data::BatchShare&)> evaluate);
+
+// Adds up what the replicas wrote to their own places of `figures`, which are 0 elsewhere. So the
+// sum is exact. `tag` names the figures in errors. Returns the stream's error if the stream failed.
+// Collective.
+absl::Status SumShares(comm::ProcessGroup& group, const EvaluationArgs& args, const char* tag,
+                       std::vector<double>* figures);
 
 }  // namespace tandem::tasks

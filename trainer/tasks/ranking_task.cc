@@ -178,8 +178,7 @@ Variable RankingTask::LossSum(Context& context, const StepInput& input, int part
 
 absl::StatusOr<Tensor> RankingTask::AllItems(absl::Duration timeout) const {
   if (table_ == nullptr) return items_.value();
-  auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRowIds(num_items()));
-  return pulled->Await(absl::Now() + timeout);
+  return PullAllRows(*table_, num_items(), absl::Now() + timeout);
 }
 
 absl::Status RankingTask::FillScoring(const EvaluationArgs& args, Scoring& scoring) const {
@@ -257,14 +256,8 @@ absl::StatusOr<Evaluation> RankingTask::Evaluate(EvaluationSplit split,
       ForEachBlock(sampler_.num_eval_users(), UsersOfBlock(num_items()), *group_, args,
                    [&](const data::BatchShare& block) { RankUsers(block, args, scoring); }));
   if (!whole) return Evaluation();
-  RETURN_IF_ERROR(args.stream->status());  // do not sum what a failed device left
-  // Every place has one non-zero addend, so the sum is exact.
-  for (std::vector<double>* ranks : {&scoring.full, &scoring.sampled}) {
-    const ArrayView view = DenseView(ranks->data(), Shape{static_cast<int64_t>(ranks->size())});
-    RETURN_IF_ERROR(
-        group_->Await(group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("ranks")}),
-                      absl::Now() + args.timeout));
-  }
+  for (std::vector<double>* ranks : {&scoring.full, &scoring.sampled})
+    RETURN_IF_ERROR(SumShares(*group_, args, "ranks", ranks));
   return Summary(scoring);
 }
 

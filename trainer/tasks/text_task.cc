@@ -140,9 +140,8 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   if (split == EvaluationSplit::TEST) return Evaluation();
   Variable rows;
   if (table_ != nullptr) {
-    auto pulled =
-        table_->Pull(/*step=*/0, /*create=*/false, AllRowIds(model_.options().vocabulary_size));
-    ASSIGN_OR_RETURN(const Tensor values, pulled->Await(absl::Now() + args.timeout));
+    ASSIGN_OR_RETURN(const Tensor values, PullAllRows(*table_, model_.options().vocabulary_size,
+                                                      absl::Now() + args.timeout));
     rows = Variable::Constant(values);
   }
   std::vector<double> losses(static_cast<size_t>(sampler_.num_eval_windows()), 0);
@@ -154,12 +153,7 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
                                   WindowLosses(block, rows, args, losses);
                                 }));
   if (!whole) return Evaluation();
-  RETURN_IF_ERROR(args.stream->status());  // do not sum what a failed device left
-  // Every place has one non-zero addend, so the sum is exact.
-  const ArrayView view = DenseView(losses.data(), Shape{static_cast<int64_t>(losses.size())});
-  RETURN_IF_ERROR(group_->Await(
-      group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("window losses")}),
-      absl::Now() + args.timeout));
+  RETURN_IF_ERROR(SumShares(*group_, args, "window losses", &losses));
   const double symbols =
       static_cast<double>(losses.size()) * static_cast<double>(job_.model().gpt().max_length());
   Evaluation evaluation;
