@@ -189,6 +189,7 @@ struct MasterClient::State {
   std::thread heart;
   absl::Mutex mutex;
   absl::Status failure ABSL_GUARDED_BY(mutex);
+  bool telling ABSL_GUARDED_BY(mutex) = false;  // on_failure runs
   bool completed ABSL_GUARDED_BY(mutex) = false;
   bool stopping ABSL_GUARDED_BY(mutex) = false;
   std::shared_ptr<Tracer> tracer ABSL_GUARDED_BY(mutex);
@@ -264,8 +265,11 @@ void MasterClient::State::JobFailed(absl::Status reason) {
     absl::MutexLock lock(&mutex);
     if (stopping || completed || !failure.ok()) return;
     failure = reason;
+    telling = true;
   }
   if (on_failure) on_failure(std::move(reason));
+  absl::MutexLock lock(&mutex);
+  telling = false;
 }
 
 template <class Reply, class Request>
@@ -392,7 +396,7 @@ absl::Status MasterClient::failure() const { return state_->Failure(); }
 absl::Status MasterClient::WaitForCompletion() {
   absl::MutexLock lock(&state_->mutex);
   auto over = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    return state_->completed || state_->stopping || !state_->failure.ok();
+    return !state_->telling && (state_->completed || state_->stopping || !state_->failure.ok());
   };
   while (!state_->mutex.AwaitWithTimeout(absl::Condition(&over), kWaitingPeriod))
     state_->wants_beat = true;

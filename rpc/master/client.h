@@ -92,7 +92,8 @@ class MasterClient {
   // Ok while nothing has failed. Otherwise the job's first failure, or an error that the master is
   // lost.
   absl::Status failure() const;
-  // Returns Ok when every trainer has left without error, otherwise the failure.
+  // Returns Ok when every trainer has left without error, otherwise the failure. on_failure has
+  // returned by then and is not called any more.
   absl::Status WaitForCompletion();
   // Tells the master that this member has ended, and stops heartbeats. The result only says whether
   // the master heard it.

@@ -179,6 +179,30 @@ TEST_F(MasterTest, AMembersErrorReachesEveryoneWithItsCode) {
   EXPECT_EQ(failures_.size(), 2u);  // once each; the one that failed is not told
 }
 
+TEST_F(MasterTest, AMemberThatWaitsForTheEndGoesOnOnlyWhenItsCallbackHasReturned) {
+  StartMaster(FastMaster(1, 1));
+  std::atomic<bool> returned = false;
+  std::unique_ptr<MasterClient> ps;
+  std::thread joins([&] {
+    auto joined = MasterClient::Connect(
+        address_, Self(PS, 100, 0),
+        [&returned](absl::Status) {
+          absl::SleepFor(absl::Milliseconds(300));
+          returned = true;
+        },
+        FastClient());
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    ps = *std::move(joined);
+  });
+  auto trainer = MasterClient::Connect(
+      address_, Self(TRAINER, 200, 0), [](absl::Status) {}, FastClient());
+  joins.join();
+  ASSERT_TRUE(ps != nullptr && trainer.ok()) << trainer.status();
+  EXPECT_TRUE((*trainer)->Leave(absl::DataLossError("a broken file")).ok());
+  EXPECT_TRUE(absl::IsDataLoss(Completion(ps)));
+  EXPECT_TRUE(returned) << "the callback may use what its owner frees after the wait";
+}
+
 TEST_F(MasterTest, ASilentMemberFailsTheJobByName) {
   auto clients = ConnectOnePsTwoTrainers();
   clients[1]->reset();  // gone without a word
