@@ -3,16 +3,14 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "proto/wire.pb.h"
+#include "rpc/protocol_version.h"
 
 namespace tandem::ps {
 
 absl::Status RequestCheck::CheckHeader(const rpc::Payload& message, Senders senders) const {
   RequestHeader header;
   RETURN_IF_ERROR(rpc::ReadFirstField(message, &header));
-  if (header.protocol_version() != kProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "protocol version ", header.protocol_version(), ", this server speaks ", kProtocolVersion));
-  }
+  RETURN_IF_ERROR(rpc::CheckProtocolVersion(header.protocol_version(), "this server"));
   const uint64_t job_epoch = job_epoch_;
   if (job_epoch == 0) return absl::UnavailableError("this server has not joined its job yet");
   if (header.job_epoch() != job_epoch) {

@@ -20,8 +20,6 @@ class Message;
 
 namespace tandem::ps {
 
-inline constexpr uint32_t kProtocolVersion = 1;
-
 // The roles that may make a call.
 enum class Senders {
   ANY,

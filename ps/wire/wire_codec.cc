@@ -248,14 +248,18 @@ absl::Status DecodeAscending(std::string_view* bytes, absl::Span<uint64_t> ids) 
   return absl::OkStatus();
 }
 
-absl::Status CheckCrc(uint32_t said, absl::Span<const std::string_view> pieces, uint64_t sequence,
-                      uint32_t trainer) {
+absl::Status CheckCrc(const uint32_t* said, absl::Span<const std::string_view> pieces,
+                      uint64_t sequence, uint32_t trainer) {
+  if (said == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("push ", sequence, " of trainer ", trainer, " has no payload checksum"));
+  }
   uint32_t crc = 0;
   for (const std::string_view piece : pieces) crc = Crc32c(crc, piece.data(), piece.size());
-  if (crc == said) return absl::OkStatus();
+  if (crc == *said) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("payload checksum of push ", sequence, " of trainer ", trainer, " is ", crc,
-                   ", the message says ", said, ": damaged on its way"));
+                   ", the message says ", *said, ": damaged on its way"));
 }
 
 }  // namespace tandem::ps

@@ -55,14 +55,15 @@ char* EncodeAscending(absl::Span<const uint64_t> ids, size_t max_bytes, char* ou
 // at least one byte, so the caller can bound ids.size() before it allocates `ids`.
 absl::Status DecodeAscending(std::string_view* bytes, absl::Span<uint64_t> ids);
 
-absl::Status CheckCrc(uint32_t said, absl::Span<const std::string_view> pieces, uint64_t sequence,
-                      uint32_t trainer);
-// Checks the checksum of a push's payload, if the push has one. InvalidArgument, naming the push,
-// if the checksum of `pieces` differs.
+// Checks the checksum of a push's payload, whose bytes are `pieces` in order. InvalidArgument,
+// naming the push, if the push has no checksum (null) or a wrong one.
+absl::Status CheckCrc(const uint32_t* said, absl::Span<const std::string_view> pieces,
+                      uint64_t sequence, uint32_t trainer);
+// The same for a PushRequest or a PushPooledRequest.
 template <class Request>
 absl::Status CheckPayload(const Request& request, absl::Span<const std::string_view> pieces) {
-  if (!request.has_payload_crc32c()) return absl::OkStatus();
-  return CheckCrc(request.payload_crc32c(), pieces, request.sequence(),
+  const uint32_t said = request.payload_crc32c();
+  return CheckCrc(request.has_payload_crc32c() ? &said : nullptr, pieces, request.sequence(),
                   request.header().sender().rank());
 }
 

@@ -13,6 +13,7 @@
 #include "kernels/base/status_macros.h"
 #include "proto/master.pb.h"
 #include "rpc/channel.h"
+#include "rpc/protocol_version.h"
 #include "rpc/role_trace.h"
 
 namespace tandem::rpc {
@@ -92,7 +93,7 @@ absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self,
                                     const std::string& member_key,
                                     const MasterClientOptions& options) {
   RegisterRequest request;
-  request.mutable_header()->set_protocol_version(1);
+  request.mutable_header()->set_protocol_version(kProtocolVersion);
   request.mutable_header()->mutable_sender()->set_role(self.role);
   request.mutable_header()->mutable_sender()->set_incarnation(self.incarnation);
   request.set_host(self.host);
@@ -144,7 +145,7 @@ struct MasterClient::State {
 
   RequestHeader Header() const {
     RequestHeader header;
-    header.set_protocol_version(1);
+    header.set_protocol_version(kProtocolVersion);
     header.set_job_epoch(assignment.job_epoch);
     header.set_generation(assignment.generation);
     header.mutable_sender()->set_role(assignment.role);

@@ -19,13 +19,13 @@
 #include "rpc/first_field.h"
 #include "rpc/master/rendezvous.h"
 #include "rpc/master/shard_map.h"
+#include "rpc/protocol_version.h"
 #include "rpc/role_trace.h"
 
 namespace tandem::rpc {
 namespace {
 
 constexpr char kServiceName[] = "tandem.MasterService";
-constexpr uint32_t kProtocolVersion = 1;
 constexpr uint32_t kGeneration = 1;
 constexpr double kLongestHoldSeconds = 60;
 constexpr size_t kMaxMemberKeyBytes = 64;
@@ -51,10 +51,7 @@ absl::Status CheckSize(const Payload& request) {
 }
 
 absl::Status CheckVersion(const RequestHeader& header) {
-  if (header.protocol_version() == kProtocolVersion) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("protocol version ", header.protocol_version(),
-                   " is not known here: the master speaks version ", kProtocolVersion));
+  return CheckProtocolVersion(header.protocol_version(), "this master");
 }
 
 // Ends the span with the answer.

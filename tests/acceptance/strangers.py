@@ -57,7 +57,7 @@ def fill(message):
     for field in message.DESCRIPTOR.fields:
         if field.name == "header":
             header = message.header
-            header.protocol_version, header.generation, header.job_epoch = 1, 1, 12345
+            header.protocol_version, header.generation, header.job_epoch = 2, 1, 12345
             header.sender.role, header.sender.incarnation = 3, 1
         elif field.name == "caller":
             fill(message.caller)

@@ -8,6 +8,7 @@
 #include "kernels/base/crc32c.h"
 #include "ps/server/service.h"
 #include "ps/server/table_host.h"
+#include "rpc/protocol_version.h"
 #include "tests/fuzz/memory_use.h"
 #include "tests/fuzz/target.h"
 #include "tests/ps/server/handler_call.h"
@@ -46,7 +47,7 @@ constexpr uint64_t kJob = 0xfeed;
 
 RequestHeader Header() {
   RequestHeader header;
-  header.set_protocol_version(ps::kProtocolVersion);
+  header.set_protocol_version(rpc::kProtocolVersion);
   header.set_job_epoch(kJob);
   header.set_generation(1);
   header.set_shard_map_version(1);

@@ -10,6 +10,7 @@
 #include "ps/client/remote_client.h"
 #include "ps/server/service.h"
 #include "ps/server/table_host.h"
+#include "rpc/protocol_version.h"
 #include "rpc/server.h"
 
 namespace tandem::ps {
@@ -84,7 +85,7 @@ class PsCluster {
       for (const auto& server : servers_) addresses.push_back(server->address());
     }
     RequestHeader header;
-    header.set_protocol_version(kProtocolVersion);
+    header.set_protocol_version(rpc::kProtocolVersion);
     header.set_job_epoch(job_epoch_);
     header.set_generation(1);
     header.set_shard_map_version(kTestMapVersion);

@@ -8,6 +8,7 @@
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "proto/worker.pb.h"
+#include "rpc/protocol_version.h"
 #include "trainer/remote/array_message.h"
 #include "trainer/remote/host_state.h"
 
@@ -148,7 +149,7 @@ uint64_t Host::NextCall() {
 
 void Host::FillCaller(Caller* caller) const {
   RequestHeader* header = caller->mutable_header();
-  header->set_protocol_version(1);
+  header->set_protocol_version(rpc::kProtocolVersion);
   header->set_job_epoch(state_->job_epoch);
   header->set_generation(1);
   header->mutable_sender()->set_role(state_->options.is_worker ? WORKER : TRAINER);

@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 #include "proto/worker.pb.h"
+#include "rpc/protocol_version.h"
 #include "trainer/remote/array_message.h"
 #include "trainer/remote/host_state.h"
 
@@ -112,10 +113,7 @@ void Host::State::Later(rpc::Reply reply, std::function<absl::StatusOr<rpc::Payl
 
 absl::Status Host::State::AdmitCaller(const Caller& caller) {
   const RequestHeader& header = caller.header();
-  if (header.protocol_version() != 1) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("protocol version ", header.protocol_version(), ", this process speaks 1"));
-  }
+  RETURN_IF_ERROR(rpc::CheckProtocolVersion(header.protocol_version(), "this process"));
   const uint64_t own_epoch = job_epoch;
   if (header.job_epoch() != own_epoch) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -10,6 +10,7 @@
 #include "ps/client/clients.h"
 #include "ps/local/local_client.h"
 #include "ps/wire/message_limits.h"
+#include "rpc/protocol_version.h"
 #include "tests/ps/cluster.h"
 #include "tests/ps/spec.h"
 
@@ -225,7 +226,7 @@ TEST(RemoteClientTest, BrokenConnectionsAreOpenedAgainAndNothingIsLostOrDoubled)
 TEST(RemoteClientTest, AnotherJobsServerIsRefused) {
   PsServer server(1);
   RequestHeader header;
-  header.set_protocol_version(kProtocolVersion);
+  header.set_protocol_version(rpc::kProtocolVersion);
   header.set_job_epoch(kTestJobEpoch + 1);
   RemoteClient client({server.address()}, Router::RoundRobin(1), header, 1);
   const absl::Status status = client.CreateTables(Specs(), absl::Seconds(30));
@@ -252,7 +253,7 @@ TEST(RemoteClientTest, AnotherShardMapOrAnotherServersIdsAreRefusedAtOnce) {
     EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
   };
   RequestHeader header;
-  header.set_protocol_version(kProtocolVersion);
+  header.set_protocol_version(rpc::kProtocolVersion);
   header.set_job_epoch(kTestJobEpoch);
   header.set_generation(1);
   header.set_shard_map_version(kTestMapVersion);

@@ -7,6 +7,7 @@
 #include "ps/local/local_client.h"
 #include "ps/wire/bag_rows.h"
 #include "ps/wire/pooled_cut.h"
+#include "rpc/protocol_version.h"
 #include "tests/ps/cluster.h"
 #include "tests/ps/spec.h"
 #include "tests/support/fault_proxy.h"
@@ -211,7 +212,7 @@ TEST(PooledBadInputTest, IsRefusedAndChangesNothing) {
     return status;
   };
   PushPooledRequest request;
-  request.mutable_header()->set_protocol_version(kProtocolVersion);
+  request.mutable_header()->set_protocol_version(rpc::kProtocolVersion);
   request.mutable_header()->set_job_epoch(kTestJobEpoch);
   request.mutable_header()->set_generation(1);
   request.mutable_header()->set_shard_map_version(1);

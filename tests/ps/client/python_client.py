@@ -117,7 +117,7 @@ class Service:
 
 def join(address, fingerprint, secret, master_pb2, wire_pb2):
     """The master, its answer, the header of every request from now on, this member's key, and what stops the heartbeats."""
-    header = wire_pb2.RequestHeader(protocol_version=1, sender=wire_pb2.Sender(role=wire_pb2.TRAINER, incarnation=1))
+    header = wire_pb2.RequestHeader(protocol_version=2, sender=wire_pb2.Sender(role=wire_pb2.TRAINER, incarnation=1))
     master = Service(grpc.insecure_channel(address), "MasterService", master_pb2, secret)
     key = os.urandom(32)
     request = master_pb2.RegisterRequest(header=header, host="localhost", pid=os.getpid(), preferred_index=-1,

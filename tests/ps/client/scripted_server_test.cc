@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/base/check.h"
+#include "rpc/protocol_version.h"
 #include "tests/ps/cluster.h"
 #include "tests/ps/spec.h"
 
@@ -35,7 +36,7 @@ class ScriptedServer {
 
   std::unique_ptr<RemoteClient> MakeClient() {
     RequestHeader header;
-    header.set_protocol_version(kProtocolVersion);
+    header.set_protocol_version(rpc::kProtocolVersion);
     header.set_job_epoch(kTestJobEpoch);
     RemoteClientOptions options{.timeout = absl::Seconds(20)};
     auto client = std::make_unique<RemoteClient>(std::vector<std::string>{server_.address()},

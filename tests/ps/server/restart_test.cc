@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/crc32c.h"
 #include "ps/server/service.h"
+#include "rpc/protocol_version.h"
 #include "tests/ps/spec.h"
 #include "tests/support/temp_folder.h"
 
@@ -46,7 +47,7 @@ class Server {
   absl::Status Ask(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), Request request,
                    std::string* answer = nullptr) {
     RequestHeader* const header = request.mutable_header();
-    header->set_protocol_version(kProtocolVersion);
+    header->set_protocol_version(rpc::kProtocolVersion);
     if (header->job_epoch() == 0) header->set_job_epoch(options_.job_epoch);
     if (header->generation() == 0) header->set_generation(options_.generation);
     header->set_shard_map_version(1);

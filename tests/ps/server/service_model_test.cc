@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/crc32c.h"
 #include "ps/server/table_host.h"
+#include "rpc/protocol_version.h"
 #include "tests/ps/server/handler_call.h"
 #include "tests/ps/server/server_model.h"
 #include "tests/ps/spec.h"
@@ -159,7 +160,7 @@ class Sequence {
 
   RequestHeader Header(const std::optional<ModelCaller>& caller) const {
     RequestHeader header;
-    header.set_protocol_version(kProtocolVersion);
+    header.set_protocol_version(rpc::kProtocolVersion);
     header.set_job_epoch(kJob);
     header.set_generation(kGeneration);
     header.set_shard_map_version(1);

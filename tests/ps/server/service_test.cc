@@ -10,6 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "kernels/base/crc32c.h"
+#include "rpc/protocol_version.h"
 #include "tests/ps/spec.h"
 
 namespace tandem::ps {
@@ -31,7 +32,7 @@ class ServiceTest : public testing::Test {
   }
   static RequestHeader Header() {
     RequestHeader header;
-    header.set_protocol_version(1);
+    header.set_protocol_version(rpc::kProtocolVersion);
     header.set_job_epoch(kJob);
     header.set_generation(kGeneration);
     header.set_shard_map_version(kMapVersion);
@@ -166,9 +167,9 @@ TEST_F(ServiceTest, PushCommitHashRoundTrip) {
 
 TEST_F(ServiceTest, RefusesAnotherProtocolOrJob) {
   PullRequest pull = Pull({5});
-  pull.mutable_header()->set_protocol_version(2);
+  pull.mutable_header()->set_protocol_version(1);
   ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kFailedPrecondition,
-                "protocol version 2");
+                "protocol version 1, this server speaks 2");
   pull = Pull({5});
   pull.mutable_header()->set_job_epoch(1);
   ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kFailedPrecondition, "job epoch");
@@ -401,6 +402,9 @@ TEST_F(ServiceTest, RefusesADamagedPayload) {
   (*push.mutable_gradients())[5] ^= 1;
   ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument,
                 "payload checksum");
+  push.clear_payload_crc32c();
+  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument,
+                "has no payload checksum");
 }
 
 TEST_F(ServiceTest, RowsTravelInTheFormatAskedFor) {

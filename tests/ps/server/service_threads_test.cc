@@ -10,6 +10,7 @@
 #include "kernels/base/crc32c.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
+#include "rpc/protocol_version.h"
 #include "tests/ps/server/handler_call.h"
 #include "tests/ps/spec.h"
 
@@ -28,7 +29,7 @@ std::vector<TableSpec> MakeTables() {
 
 RequestHeader Header(uint32_t trainer) {
   RequestHeader header;
-  header.set_protocol_version(kProtocolVersion);
+  header.set_protocol_version(rpc::kProtocolVersion);
   header.set_job_epoch(kJob);
   header.set_generation(1);
   header.set_shard_map_version(1);

@@ -10,6 +10,7 @@
 #include "rpc/channel.h"
 #include "rpc/master/client.h"
 #include "rpc/master/service.h"
+#include "rpc/protocol_version.h"
 #include "rpc/role_trace.h"
 #include "tests/support/wait_limit.h"
 
@@ -349,7 +350,7 @@ TEST_F(MasterTest, AMemberThatSpeaksForAnotherIsRefused) {
   leave.set_member_key("a guess");
   EXPECT_TRUE(absl::IsPermissionDenied(call("Leave", leave)));
   RegisterRequest again;  // as pid 200, which /proc shows to everybody
-  again.mutable_header()->set_protocol_version(1);
+  again.mutable_header()->set_protocol_version(kProtocolVersion);
   again.mutable_header()->mutable_sender()->set_role(TRAINER);
   again.mutable_header()->mutable_sender()->set_incarnation(1);
   again.set_host("host");
@@ -472,7 +473,7 @@ TEST_F(MasterTest, MalformedAndForeignRequestsAreRefused) {
   beat.mutable_header()->set_job_epoch(1);
   EXPECT_TRUE(absl::IsFailedPrecondition(call("Heartbeat", beat.SerializeAsString())));
   RegisterRequest late;
-  late.mutable_header()->set_protocol_version(1);
+  late.mutable_header()->set_protocol_version(kProtocolVersion);
   late.mutable_header()->mutable_sender()->set_role(TRAINER);
   late.set_job_fingerprint(1);
   late.set_preferred_index(-1);
@@ -484,7 +485,7 @@ TEST_F(MasterTest, ClosingTheMasterAnswersTheCallsItHolds) {
   StartMaster(FastMaster(0, 2));
   Channel channel(address_);
   RegisterRequest request;
-  request.mutable_header()->set_protocol_version(1);
+  request.mutable_header()->set_protocol_version(kProtocolVersion);
   request.mutable_header()->mutable_sender()->set_role(TRAINER);
   request.set_job_fingerprint(1);
   request.set_preferred_index(-1);
