@@ -90,6 +90,47 @@ TEST(OpsGradientTest, SegmentMeanOverUnevenSegments) {
   CheckGradients([&](Context& c) { return ops::SegmentMean(c, x, offsets); }, {x});
 }
 
+TEST(OpsGradientTest, ScaleRows) {
+  const Variable x = Leaf({3, 4}, 1);
+  const Tensor scale = RandomTensor({3}, 2);
+  CheckGradients([&](Context& c) { return ops::ScaleRows(c, x, scale); }, {x});
+}
+
+TEST(OpsGradientTest, ConcatRowsAlsoWithoutRowsAbove) {
+  const Variable a = Leaf({2, 3}, 1, "a"), b = Leaf({4, 3}, 2, "b"),
+                 none = Variable::Constant(RandomTensor({0, 3}, 3));
+  CheckGradients([&](Context& c) { return ops::ConcatRows(c, a, b); }, {a, b});
+  CheckGradients([&](Context& c) { return ops::ConcatRows(c, none, b); }, {b});
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const Tensor y = ops::ConcatRows(context, a, b).value();
+  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(y.At(i), a.value().At(i));
+  for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(y.At(6 + i), b.value().At(i));
+}
+
+TEST(OpsGradientTest, AddRowsAtPlacesOfWhichOneComesTwice) {
+  const Variable x = Leaf({4, 3}, 1, "x"), rows = Leaf({3, 3}, 2, "rows");
+  const Tensor index = Tensor::FromVector<int64_t>({3, 0, 3});
+  CheckGradients([&](Context& c) { return ops::AddRowsAt(c, x, rows, index); }, {x, rows});
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const Tensor y = ops::AddRowsAt(context, x, rows, index).value();
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(y.At(i), x.value().At(i) + rows.value().At(3 + i));
+    EXPECT_EQ(y.At(3 + i), x.value().At(3 + i)) << "no row goes there";
+    EXPECT_EQ(y.At(9 + i), x.value().At(9 + i) + rows.value().At(i) + rows.value().At(6 + i));
+  }
+}
+
+TEST(OpsGradientTest, AddRowsAtWithoutRows) {
+  const Variable x = Leaf({4, 3}, 1, "x"), none = Variable::Constant(RandomTensor({0, 3}, 2));
+  CheckGradients(
+      [&](Context& c) {
+        return ops::AddRowsAt(c, x, none, Tensor::FromVector(std::vector<int64_t>()));
+      },
+      {x});
+}
+
 TEST(OpsGradientTest, Activations) {
   for (auto activation :
        {kernels::Activation::GELU, kernels::Activation::GELU_TANH, kernels::Activation::RELU,

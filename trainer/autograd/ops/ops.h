@@ -50,6 +50,14 @@ Variable GatherRows(Context& context, const Variable& table, const Tensor& index
 // Parts [..., A], [..., B], ... -> [..., A + B + ...], with equal leading extents. The result is
 // BF16 if all parts are, else BF16 parts become F32.
 Variable Concat(Context& context, const std::vector<Variable>& parts);
+// x [R, C] -> [R, C]: row r times scale[r]. No gradient goes to `scale` [R], which has x's type, or
+// is F32 if x is BF16.
+Variable ScaleRows(Context& context, const Variable& x, const Tensor& scale);
+// Matrices [A, D] and [B, D] of one type -> [A + B, D].
+Variable ConcatRows(Context& context, const Variable& above, const Variable& below);
+// x [N, D] plus rows [R, D] at the places index i64 [R], all F32 or all F64. Rows of one place are
+// added in ascending order.
+Variable AddRowsAt(Context& context, const Variable& x, const Variable& rows, const Tensor& index);
 // x [T, D] -> [S, D]: the mean of each segment's rows, 0 for an empty segment. Segment s is rows
 // offsets[s] .. offsets[s + 1] - 1; offsets i64 [S + 1] rise from 0 to T.
 Variable SegmentMean(Context& context, const Variable& x, const Tensor& offsets);
