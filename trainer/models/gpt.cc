@@ -54,7 +54,7 @@ Gpt::Gpt(const GptOptions& options, ParameterSet& parameters)
       embedding_dropout_("embedding.dropout", options.dropout),
       blocks_(Blocks(options, parameters)),
       final_norm_(parameters, "final_norm", options.dim, options.norm_epsilon, options.norm_bias) {
-  if (options.tied_embeddings) return;
+  if (options.tied_embeddings || !options.has_head) return;
   head_.emplace(
       parameters, "head", options.dim, options.vocabulary_size,
       nn::LinearOptions{
@@ -82,27 +82,31 @@ Variable Gpt::Encode(Context& context, const Variable& tokens, const GptInput& i
 }
 
 Variable Gpt::Logits(Context& context, const Variable& tokens, const Variable& hidden) const {
+  TANDEM_CHECK(options_.has_head);
   if (head_.has_value()) return head_->Forward(context, hidden);
   return ops::MatMulTransposed(context, hidden, HeadOf(tokens).weight);
 }
 
 Gpt::Head Gpt::HeadOf(const Variable& tokens) const {
+  TANDEM_CHECK(options_.has_head);
   if (head_.has_value()) return {head_->weight(), /*is_table=*/false, head_->bias()};
   const Variable& rows = TokenRows(tokens);
   TANDEM_CHECK_EQ(rows.shape()[0], options_.vocabulary_size);
   return {rows, /*is_table=*/true, Variable()};
 }
 
-Variable Gpt::LossSum(Context& context, const Variable& tokens, const GptInput& input) const {
+Variable Gpt::LossSum(Context& context, const Variable& tokens, const Variable& hidden,
+                      const Tensor& targets) const {
   const Head head = HeadOf(tokens);
-  return ops::LinearCrossEntropySum(context, Encode(context, tokens, input), head.weight,
-                                    head.is_table, head.bias, input.targets);
+  return ops::LinearCrossEntropySum(context, hidden, head.weight, head.is_table, head.bias,
+                                    targets);
 }
 
-Tensor Gpt::Losses(Context& context, const Variable& tokens, const GptInput& input) const {
+Tensor Gpt::Losses(Context& context, const Variable& tokens, const Variable& hidden,
+                   const Tensor& targets) const {
   const Head head = HeadOf(tokens);
-  return ops::LinearCrossEntropyLosses(context, Encode(context, tokens, input), head.weight,
-                                       head.is_table, head.bias, input.targets);
+  return ops::LinearCrossEntropyLosses(context, hidden, head.weight, head.is_table, head.bias,
+                                       targets);
 }
 
 Variable Gpt::Extend(Context& context, const Variable& tokens, const Tensor& symbols,

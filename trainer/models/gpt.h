@@ -29,6 +29,7 @@ struct GptOptions {
   nn::Init init = nn::Init::NORMAL;
   double init_stddev = 0.02, embedding_stddev = 0.02;
   bool token_rows_outside = false;
+  bool has_head = true;  // false: the model ends with its hidden states
 };
 
 // A packed batch. Positions count from 0 in each sample.
@@ -36,7 +37,7 @@ struct GptInput {
   nn::PackedRows rows;
   // Symbols i64 [T]; with token_rows_outside: places in the token rows given beside the input.
   Tensor inputs;
-  Tensor targets;  // i64 [T] symbols
+  Tensor targets = {};  // i64 [T] symbols; for losses
 
   GptInput To(Device device, Stream& stream) const {
     return {rows.To(device, stream), inputs.To(device, stream), targets.To(device, stream)};
@@ -56,10 +57,19 @@ class Gpt {
   Variable Encode(Context& context, const Variable& tokens, const GptInput& input) const;
   // Logits [R, V] of the symbols that follow hidden states [R, dim].
   Variable Logits(Context& context, const Variable& tokens, const Variable& hidden) const;
-  // The summed cross entropy, in nats. Divide it once by the global count of targets.
-  Variable LossSum(Context& context, const Variable& tokens, const GptInput& input) const;
-  // The cross entropy of each target, [T], for evaluation.
-  Tensor Losses(Context& context, const Variable& tokens, const GptInput& input) const;
+  // The summed cross entropy, in nats, of the symbols i64 [R] that follow hidden states [R, dim].
+  // Divide the sum once by the global count of targets.
+  Variable LossSum(Context& context, const Variable& tokens, const Variable& hidden,
+                   const Tensor& targets) const;
+  Variable LossSum(Context& context, const Variable& tokens, const GptInput& input) const {
+    return LossSum(context, tokens, Encode(context, tokens, input), input.targets);
+  }
+  // The cross entropy of each target, [R], for evaluation.
+  Tensor Losses(Context& context, const Variable& tokens, const Variable& hidden,
+                const Tensor& targets) const;
+  Tensor Losses(Context& context, const Variable& tokens, const GptInput& input) const {
+    return Losses(context, tokens, Encode(context, tokens, input), input.targets);
+  }
 
   // Inference for one sequence. Takes symbols i64 [n] that follow the cached ones, appends them to
   // the caches, and returns their hidden states [n, dim].

@@ -1,0 +1,83 @@
+#include "trainer/models/rec_llm.h"
+
+namespace tandem::models {
+
+namespace {
+
+// A uniform start keeps the size of what goes in, so that rows and words count from the first step.
+constexpr nn::LinearOptions kProjection{.bias = false, .init = nn::Init::UNIFORM_FAN_IN};
+constexpr nn::LinearOptions kTowerLayer{.init = nn::Init::UNIFORM_FAN_IN};
+
+GptOptions DecoderOf(const RecLlmOptions& options) {
+  GptOptions decoder;
+  decoder.vocabulary_size = options.vocabulary_size;
+  decoder.max_length = options.max_length;
+  decoder.layers = options.layers;
+  decoder.heads = options.heads;
+  decoder.dim = options.dim;
+  decoder.ffn_dim = options.ffn_dim;
+  decoder.activation = options.activation;
+  decoder.dropout = options.dropout;
+  decoder.norm_epsilon = options.norm_epsilon;
+  decoder.init_stddev = decoder.embedding_stddev = options.init_stddev;
+  decoder.token_rows_outside = true;
+  decoder.has_head = options.vocabulary_size > 0;
+  return decoder;
+}
+
+}  // namespace
+
+RecLlm::RecLlm(const RecLlmOptions& options, ParameterSet& parameters)
+    : options_(options),
+      projection_(parameters, "items.projection", options.item_dim, options.dim, kProjection),
+      decoder_(DecoderOf(options), parameters) {
+  if (!options.has_tower) return;
+  tower_up_.emplace(parameters, "tower.up", options.dim, options.dim, kTowerLayer);
+  tower_down_.emplace(parameters, "tower.down", options.dim, options.dim, kTowerLayer);
+}
+
+Variable RecLlm::ItemVectors(Context& context, const Variable& rows, const Variable& words,
+                             const ItemSet& items) const {
+  TANDEM_CHECK(words.defined() == options_.has_tower);
+  Variable titles;
+  if (options_.has_tower) {
+    const Variable mean =
+        ops::SegmentMean(context, ops::GatherRows(context, words, items.words), items.word_offsets);
+    const Variable sum = ops::ScaleRows(context, mean, items.word_scale);
+    const Variable hidden = tower_up_->ForwardActivated(context, sum, options_.activation);
+    titles = ops::Add(context, sum, tower_down_->Forward(context, hidden));
+  } else {
+    const Tensor none = context.Empty(Shape{items.size, options_.dim}, rows.dtype());
+    kernels::Fill(none.view(), 0, context.stream());
+    titles = Variable::Constant(none);
+  }
+  return ops::AddRowsAt(context, titles, projection_.Forward(context, rows), items.with_row);
+}
+
+Variable RecLlm::Encode(Context& context, const Variable& symbols, const Variable& vectors,
+                        const RecLlmInput& input) const {
+  TANDEM_CHECK(symbols.defined() == (options_.vocabulary_size > 0));
+  const Variable rows = symbols.defined() ? ops::ConcatRows(context, symbols, vectors) : vectors;
+  return decoder_.Encode(context, rows, {.rows = input.rows, .inputs = input.inputs});
+}
+
+Variable RecLlm::ItemLossSum(Context& context, const Variable& hidden, const Variable& vectors,
+                             const RecLlmInput& input) const {
+  return ops::LinearCrossEntropySum(context, ops::GatherRows(context, hidden, input.item_places),
+                                    vectors, /*weight_is_table=*/true, Variable(),
+                                    input.item_targets);
+}
+
+Variable RecLlm::TextLossSum(Context& context, const Variable& hidden,
+                             const RecLlmInput& input) const {
+  return decoder_.LossSum(context, Variable(), ops::GatherRows(context, hidden, input.text_places),
+                          input.text_targets);
+}
+
+Tensor RecLlm::TextLosses(Context& context, const Variable& hidden,
+                          const RecLlmInput& input) const {
+  return decoder_.Losses(context, Variable(), ops::GatherRows(context, hidden, input.text_places),
+                         input.text_targets);
+}
+
+}  // namespace tandem::models

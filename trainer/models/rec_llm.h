@@ -1,0 +1,81 @@
+// A recommender that is a language model: one Gpt decoder over streams of words and items
+// (data/item_stream.h). An item's vector is its row, projected to the decoder's width, plus what a
+// tower makes of its title's words. The vector is the item as an input, and the item as a
+// candidate. Edges: items -> vectors, streams -> hidden states, hidden states -> two losses.
+// Rows of items, words and symbols come from outside, as leaves, or are parameters of the caller.
+// Thread rule: that of its parameters.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "trainer/models/gpt.h"
+
+namespace tandem::models {
+
+struct RecLlmOptions {
+  int64_t vocabulary_size = 0;  // symbols of titles; 0: streams have items only
+  int64_t max_length = 256, layers = 2, heads = 2, dim = 64, ffn_dim = 256;
+  kernels::Activation activation = kernels::Activation::GELU;
+  float dropout = 0;
+  double norm_epsilon = 1e-5, init_stddev = 0.02;
+  int64_t item_dim = 64;   // width of an item's row
+  bool has_tower = false;  // titles' words are part of an item; their rows have width dim
+};
+
+// The items whose vectors a step needs, in the order of the vectors.
+struct ItemSet {
+  int64_t size = 0;
+  // The items with a row, i64 [R], ascending. The others have none: their rows were dropped, or
+  // never trained.
+  Tensor with_row;
+  Tensor word_offsets;  // i64 [size + 1]: words of item i are word_offsets[i] ..
+  Tensor words;         // i64 [W], places in the word rows
+  Tensor word_scale;    // f32 [size]: the root of the item's number of words; 0 for no words
+
+  std::vector<Tensor*> Tensors() { return {&with_row, &word_offsets, &words, &word_scale}; }
+};
+
+// A packed batch of streams.
+struct RecLlmInput {
+  nn::PackedRows rows;
+  // i64 [T]: a symbol's number, or the vocabulary's size + the place of an item in the item set.
+  Tensor inputs;
+  Tensor item_places, item_targets;  // i64 [I]: places among T, and next items in the item set
+  Tensor text_places, text_targets;  // i64 [S]: places among T, and next symbols
+
+  std::vector<Tensor*> Tensors() {
+    return {&rows.offsets, &rows.positions, &rows.row_index, &inputs,
+            &item_places,  &item_targets,   &text_places,    &text_targets};
+  }
+};
+
+class RecLlm {
+ public:
+  RecLlm(const RecLlmOptions& options, ParameterSet& parameters);
+
+  const RecLlmOptions& options() const { return options_; }
+
+  // The vectors [items.size, dim]. `rows` [R, item_dim] belong to items.with_row. `words` [n, dim]
+  // are rows of hashed words, undefined without a tower.
+  Variable ItemVectors(Context& context, const Variable& rows, const Variable& words,
+                       const ItemSet& items) const;
+  // Hidden states [T, dim]. `symbols` [vocabulary_size, dim], undefined without a vocabulary.
+  Variable Encode(Context& context, const Variable& symbols, const Variable& vectors,
+                  const RecLlmInput& input) const;
+  // The summed cross entropies of the next items, over all items of the set, and of the next
+  // symbols. The input has at least one place for the sum.
+  Variable ItemLossSum(Context& context, const Variable& hidden, const Variable& vectors,
+                       const RecLlmInput& input) const;
+  Variable TextLossSum(Context& context, const Variable& hidden, const RecLlmInput& input) const;
+  // The cross entropy of each next symbol, [S], for evaluation.
+  Tensor TextLosses(Context& context, const Variable& hidden, const RecLlmInput& input) const;
+
+ private:
+  RecLlmOptions options_;
+  nn::Linear projection_;
+  std::optional<nn::Linear> tower_up_, tower_down_;
+  Gpt decoder_;
+};
+
+}  // namespace tandem::models
