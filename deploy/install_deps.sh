@@ -8,7 +8,7 @@ packages=(
   g++ cmake ninja-build
   protobuf-compiler libprotobuf-dev
   libgrpc++-dev protobuf-compiler-grpc  # Debian's gRPCConfig.cmake insists on the plugins
-  libabsl-dev libdnnl-dev libcli11-dev libisal-dev nlohmann-json3-dev
+  libabsl-dev libdnnl-dev libcli11-dev libisal-dev libutf8proc-dev nlohmann-json3-dev
 )
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf clang-14)
 

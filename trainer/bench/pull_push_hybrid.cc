@@ -41,7 +41,7 @@ HybridReplica::HybridReplica(const PullPushCase& bench, uint32_t table, const ps
       hidden_(parameters_, "hidden", bench.dim(), kHidden, {.init = nn::Init::UNIFORM_FAN_IN}),
       output_(parameters_, "output", kHidden, 1, {.init = nn::Init::UNIFORM_FAN_IN}),
       dense_({.kind = optim::Kind::SGD}, &parameters_),
-      rows_(clients.rows, table, bench.dim(), &stream_),
+      rows_(clients.rows, {{table, bench.dim()}}, &stream_),
       bags_(clients.pooled, table, bench.dim(), ps::Pooling::SUM),
       optimizer_(Rates(table), &dense_, clients.rows) {
   for (size_t offset = 0; offset <= IdsPerStep(bench); offset += kSampleIds)
@@ -83,7 +83,7 @@ HybridReplica::Lookup HybridReplica::LookUp(uint64_t step) const {
 
 void HybridReplica::Pull(uint64_t step, Lookup* lookup) {
   if (bench_.mode() == PullPushCase::HYBRID) {
-    lookup->rows = rows_.Pull(step, /*create=*/true, std::move(lookup->ids));
+    lookup->rows = rows_.Pull(step, /*create=*/true, {std::move(lookup->ids)});
   } else {
     lookup->bags =
         bags_.Pull(step, /*create=*/true, {batches_[(step - 1) % kNumBatches], offsets_, {}});
@@ -91,7 +91,7 @@ void HybridReplica::Pull(uint64_t step, Lookup* lookup) {
 }
 
 Variable HybridReplica::Enter(Context& context, sparse::StepPushes& autograd) {
-  return lookup_.rows != nullptr ? rows_.Enter(context, *lookup_.rows, autograd, /*last_pass=*/0)
+  return lookup_.rows != nullptr ? rows_.Enter(context, *lookup_.rows, autograd, /*last_pass=*/0)[0]
                                  : bags_.Enter(context, *lookup_.bags, autograd);
 }
 

@@ -104,10 +104,10 @@ absl::Status Run(const EvalOptions& options, const tasks::Kinds& kinds) {
   ThreadPool pool(job.runtime().threads());
   Stream stream(&pool);
   ParameterSet parameters(job.seed(), DType::F32);
-  const std::unique_ptr<sparse::RemoteEmbedding> table =
-      tasks::MakeEmbeddingTable(job, tables->rows(), &stream);
+  const std::unique_ptr<sparse::RemoteEmbedding> embeddings =
+      tasks::MakeEmbeddingTables(job, tables->rows(), &stream);
   const std::unique_ptr<tasks::Task> task = data->MakeTask(
-      job, {.parameters = &parameters, .table = table.get(), .group = groups[0].get()});
+      job, {.parameters = &parameters, .tables = embeddings.get(), .group = groups[0].get()});
   RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
 
   std::map<std::string, double> metrics;

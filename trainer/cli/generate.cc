@@ -57,9 +57,10 @@ absl::StatusOr<Variable> TokenRows(const checkpoint::Checkpoint& saved, int64_t 
                                    Stream& stream) {
   if (saved.manifest.job().placement() != Job::PS) return Variable();
   ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, /*num_workers=*/1, kTimeout));
-  const auto table = tasks::MakeEmbeddingTable(saved.manifest.job(), tables->rows(), &stream);
-  ASSIGN_OR_RETURN(const Tensor rows,
-                   tasks::PullAllRows(*table, vocabulary_size, absl::Now() + kTimeout));
+  const auto embeddings = tasks::MakeEmbeddingTables(saved.manifest.job(), tables->rows(), &stream);
+  ASSIGN_OR_RETURN(
+      const Tensor rows,
+      tasks::PullRows(*embeddings, 0, tasks::AllRowIds(vocabulary_size), absl::Now() + kTimeout));
   return Variable::Constant(rows);
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/count_text.h"
@@ -28,7 +29,9 @@ namespace {
 
 std::string Cell(const std::map<std::string, double>& column, const std::string& metric) {
   const auto it = column.find(metric);
-  return it == column.end() ? "-" : absl::StrFormat("%.4f", it->second);
+  if (it == column.end()) return "-";
+  const bool counts = absl::EndsWith(metric, "_users");
+  return absl::StrFormat("%.*f", counts ? 0 : 4, it->second);
 }
 
 // "1 trainer", "2 trainers"
@@ -108,7 +111,10 @@ void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step,
   std::vector<report::TextTable::Column> columns{{title, report::TextTable::LEFT}, {"this run"}};
   for (const tasks::ReferenceColumn& column : references) columns.push_back({column.name});
   report::TextTable table(std::move(columns));
-  for (const char* metric : {"hr@10", "ndcg@10", "sampled_hr@10", "sampled_ndcg@10", "loss"}) {
+  for (const char* metric :
+       {"hr@10", "ndcg@10", "sampled_hr@10", "sampled_ndcg@10", "cold_hr@10", "cold_ndcg@10",
+        "cold_mean_log_rank", "cold_users", "warm_hr@10", "warm_ndcg@10", "warm_mean_log_rank",
+        "warm_users", "text_loss", "loss"}) {
     if (metrics.find(prefix + metric) == metrics.end()) continue;
     std::vector<std::string> cells{metric, Cell(metrics, prefix + metric)};
     for (const tasks::ReferenceColumn& column : references)

@@ -7,16 +7,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "kernels/base/check.h"
+#include "trainer/data/training_counts.h"
 
 namespace tandem::data {
 namespace {
 
 using IdSet = absl::flat_hash_set<uint64_t>;
 using IdCounts = absl::flat_hash_map<uint64_t, int64_t>;
-
-absl::Span<const uint64_t> TrainItems(absl::Span<const uint64_t> items) {
-  return items.first(items.size() - std::min<size_t>(items.size(), 2));
-}
 
 int64_t CountOf(const IdCounts& counts, uint64_t id) {
   const auto found = counts.find(id);
@@ -29,7 +26,7 @@ class Popularity {
  public:
   explicit Popularity(const Interactions& log) : num_items_(static_cast<int64_t>(log.num_items)) {
     for (int64_t u = 0; u < log.items.size(); ++u) {
-      for (const uint64_t item : TrainItems(log.items.row(u))) ++counts_[item];
+      for (const uint64_t item : TrainingPart(log.items.row(u))) ++counts_[item];
     }
     for (const auto& [item, count] : counts_) sorted_.push_back(count);
     std::sort(sorted_.begin(), sorted_.end());
@@ -63,7 +60,7 @@ class Transitions {
  public:
   explicit Transitions(const Interactions& log) {
     for (int64_t u = 0; u < log.items.size(); ++u) {
-      const absl::Span<const uint64_t> items = TrainItems(log.items.row(u));
+      const absl::Span<const uint64_t> items = TrainingPart(log.items.row(u));
       for (size_t i = 1; i < items.size(); ++i) ++rows_[items[i - 1]][items[i]];
     }
   }

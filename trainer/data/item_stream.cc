@@ -36,12 +36,15 @@ void ItemStream::Append(absl::Span<const uint64_t> history, Jagged* streams) con
   streams->offsets.push_back(static_cast<int64_t>(streams->values.size()));
 }
 
-StreamTargets ItemStream::Count(absl::Span<const uint64_t> history) const {
+StreamCounts ItemStream::Count(absl::Span<const uint64_t> history) const {
   const Shown shown = ShownOf(history);
-  StreamTargets targets{.items = shown.items};
-  for (const uint64_t item : history.last(static_cast<size_t>(shown.titles)))
-    targets.symbols += std::max<int64_t>(0, static_cast<int64_t>(TitleOf(item).size()) - 1);
-  return targets;
+  StreamCounts counts{.places = shown.items, .items = shown.items};
+  for (const uint64_t item : history.last(static_cast<size_t>(shown.titles))) {
+    const auto length = static_cast<int64_t>(TitleOf(item).size());
+    counts.places += length;
+    counts.symbols += std::max<int64_t>(0, length - 1);
+  }
+  return counts;
 }
 
 StreamBatch PackStreams(Jagged streams, int64_t first_sample, int64_t max_length) {

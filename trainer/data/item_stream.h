@@ -19,8 +19,8 @@ inline uint64_t ItemPlace(uint64_t item) { return item | kItemFlag; }
 inline bool IsItem(uint64_t place) { return (place & kItemFlag) != 0; }
 inline uint64_t ItemAt(uint64_t place) { return place & ~kItemFlag; }
 
-// What a stream asks a model for.
-struct StreamTargets {
+struct StreamCounts {
+  int64_t places = 0;
   int64_t items = 0;    // item places, each of which has a next item
   int64_t symbols = 0;  // symbols that another symbol of the same title follows
 };
@@ -43,7 +43,7 @@ class ItemStream {
   // REQUIRES: the history is not empty.
   void Append(absl::Span<const uint64_t> history, Jagged* streams) const;
   // Counts without making the stream.
-  StreamTargets Count(absl::Span<const uint64_t> history) const;
+  StreamCounts Count(absl::Span<const uint64_t> history) const;
 
  private:
   // What is shown of a history: its last `items`, the last `titles` of them with their titles.

@@ -100,6 +100,12 @@ RankingMetrics Mean(RankingMetrics sum, size_t num_users) {
   return sum;
 }
 
+double MeanLogRank(absl::Span<const double> ranks) {
+  double sum = 0;
+  for (const double rank : ranks) sum += std::log(rank);
+  return sum / static_cast<double>(std::max<size_t>(ranks.size(), 1));
+}
+
 RankingMetrics Summarise(absl::Span<const double> ranks) {
   RankingMetrics sum;
   for (const double rank : ranks) AddRank(rank, 1.0, sum);

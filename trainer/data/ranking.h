@@ -53,6 +53,9 @@ struct RankingMetrics {
 void AddRank(double rank, double weight, RankingMetrics& sum);
 RankingMetrics Mean(RankingMetrics sum, size_t num_users);
 
+// The mean natural logarithm of the ranks; 0 for no users.
+double MeanLogRank(absl::Span<const double> ranks);
+
 // All metrics are zero for no users. The second form counts ties half, like RankOf.
 RankingMetrics Summarise(absl::Span<const double> ranks);
 RankingMetrics Summarise(absl::Span<const TiedRank> ranks);

@@ -73,6 +73,16 @@ std::vector<int64_t> SequenceSampler::BatchUsers(int64_t epoch, int64_t batch_in
   return {shuffle.users.begin() + begin, shuffle.users.begin() + end};
 }
 
+absl::Span<const uint64_t> SequenceSampler::TrainInputs(int64_t user) const {
+  const absl::Span<const uint64_t> items = interactions_->items.row(user);
+  TANDEM_CHECK_GE(items.size(), kMinTrainItems);
+  return items.first(items.size() - 3);
+}
+
+absl::Span<const uint64_t> SequenceSampler::TrainTargets(int64_t user) const {
+  return interactions_->items.row(user).subspan(1, TrainInputs(user).size());
+}
+
 SequenceBatch SequenceSampler::TrainBatch(int64_t epoch, int64_t batch_in_epoch, int replica,
                                           int num_replicas, int part, int num_parts) const {
   TANDEM_CHECK_GE(epoch, 0);
@@ -86,8 +96,7 @@ SequenceBatch SequenceSampler::TrainBatch(int64_t epoch, int64_t batch_in_epoch,
   batch.first_sample = share.begin;
   for (int64_t sample = share.begin; sample < share.end; ++sample) {
     const int64_t user = users[sample];
-    const absl::Span<const uint64_t> items = interactions_->items.row(user);
-    AppendSample(sample, user, items.first(items.size() - 3), batch);
+    AppendSample(sample, user, TrainInputs(user), batch);
     AppendTargets(epoch, user, batch);
   }
   return batch;
@@ -146,15 +155,12 @@ uint64_t SequenceSampler::EvalTarget(Split split, int64_t user) const {
   return interactions_->items.row(user)[History(split, user).size()];
 }
 
-SequenceBatch SequenceSampler::EvalBatch(Split split, int64_t begin, int64_t end) const {
-  TANDEM_CHECK(0 <= begin && begin <= end && end <= num_eval_users())
-      << " " << begin << ".." << end;
+SequenceBatch SequenceSampler::HistoryBatch(
+    absl::Span<const absl::Span<const uint64_t>> histories) const {
   SequenceBatch batch;
-  batch.first_sample = begin;
-  batch.global_samples = batch.global_targets = end - begin;
-  for (int64_t number = begin; number < end; ++number) {
-    AppendSample(number, eval_users_[number], History(split, eval_users_[number]), batch);
-  }
+  batch.global_samples = static_cast<int64_t>(histories.size());
+  for (int64_t place = 0; place < batch.global_samples; ++place)
+    AppendSample(place, place, histories[place], batch);
   return batch;
 }
 

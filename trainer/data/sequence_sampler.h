@@ -57,6 +57,13 @@ class SequenceSampler {
   int64_t steps_per_epoch() const;
   int64_t num_train_users() const { return static_cast<int64_t>(train_users_.size()); }
 
+  // The users of a batch, in the order of its samples.
+  std::vector<int64_t> BatchUsers(int64_t epoch, int64_t batch_in_epoch) const;
+  // All of a user's training pairs: the item at place i of the inputs is followed by the item at
+  // place i of the targets. REQUIRES: the user has a training pair.
+  absl::Span<const uint64_t> TrainInputs(int64_t user) const;
+  absl::Span<const uint64_t> TrainTargets(int64_t user) const;
+
   // The share of the global batch that batch_share.h cuts. An empty share is an empty batch.
   SequenceBatch TrainBatch(int64_t epoch, int64_t batch_in_epoch, int replica, int num_replicas,
                            int part = 0, int num_parts = 1) const;
@@ -66,9 +73,9 @@ class SequenceSampler {
   int64_t num_eval_users() const { return static_cast<int64_t>(eval_users_.size()); }
   int64_t EvalUser(int64_t number) const { return eval_users_[number]; }
 
-  // The evaluated users number begin..end-1. Inputs are the last max_length items before the
-  // split's target. Has no targets or negatives.
-  SequenceBatch EvalBatch(Split split, int64_t begin, int64_t end) const;
+  // A batch of histories; `users` are their places in `histories`. Inputs are the last max_length
+  // items of each. Has no targets or negatives.
+  SequenceBatch HistoryBatch(absl::Span<const absl::Span<const uint64_t>> histories) const;
   uint64_t EvalTarget(Split split, int64_t user) const;
   // All items before the target, oldest first. For TEST they include the validation item.
   absl::Span<const uint64_t> History(Split split, int64_t user) const;
@@ -83,7 +90,6 @@ class SequenceSampler {
     std::vector<int64_t> users;
   };
 
-  std::vector<int64_t> BatchUsers(int64_t epoch, int64_t batch_in_epoch) const;
   int64_t NumTrainTargets(int64_t user) const;
   void AppendSample(int64_t global_sample, int64_t user, absl::Span<const uint64_t> inputs,
                     SequenceBatch& batch) const;

@@ -90,6 +90,7 @@ absl::StatusOr<bool> LineReader::Next() {
       return Error(absl::StrCat("NUL byte at column ", nul + 1, ": is this a text file?"));
     }
     CutFields(line);
+    line_ = line;
   }
   return !fields_.empty();
 }

@@ -41,6 +41,7 @@ class LineReader {
   absl::StatusOr<bool> Next();
 
   const std::vector<Field>& fields() const { return fields_; }
+  std::string_view line() const { return line_; }  // without its end
   int64_t line_number() const { return line_number_; }
 
   // Returns DataLoss "PATH:LINE: message".
@@ -59,7 +60,7 @@ class LineReader {
   void CutFields(std::string_view line);
 
   std::string path_;
-  std::string_view rest_;
+  std::string_view rest_, line_;
   std::vector<Field> fields_;
   int64_t line_number_ = 0;
 };

@@ -117,6 +117,10 @@ void CheckData(const Job& job, Limits* limits) {
   limits->InsideOne(data, "data.", "train_fraction");
 }
 
+void CheckEval(const Job& job, Limits* limits) {
+  limits->AtLeast(job.eval(), "eval.", "cold_below", 0);
+}
+
 void CheckTrain(const Job& job, Limits* limits) {
   const Train& train = job.train();
   limits->AtLeast(train, "train.", "max_epochs", 1);
@@ -352,6 +356,7 @@ int TableDimOf(const Table& table) { return table.has_dim() ? table.dim() : kDef
 void CheckJob(const Job& job, int num_trainers, const job::Models& models, TextReader* reader) {
   Limits limits(reader);
   CheckData(job, &limits);
+  CheckEval(job, &limits);
   CheckModel(job, models, &limits);
   CheckTables(job, &limits);
   CheckTrain(job, &limits);

@@ -11,16 +11,17 @@ double Batch::num_targets() const {
   return static_cast<double>(std::max<int64_t>(1, input->global_targets));
 }
 
-Batches::Batches(const tasks::Task* task, sparse::RemoteEmbedding* table, int64_t first_step,
+Batches::Batches(const tasks::Task* task, sparse::RemoteEmbedding* tables, int64_t first_step,
                  int64_t last_step)
-    : table_(table), loader_(task, first_step, last_step), last_pulled_(first_step - 1) {}
+    : tables_(tables), loader_(task, first_step, last_step), last_pulled_(first_step - 1) {}
 
 void Batches::PullNext() {
   Batch next{loader_.Next(), nullptr};
   if (!next.input) return;
   ++last_pulled_;
-  if (table_ != nullptr) {
-    next.rows = table_->Pull(static_cast<uint64_t>(last_pulled_), /*create=*/true, next.input->ids);
+  if (tables_ != nullptr) {
+    next.rows =
+        tables_->Pull(static_cast<uint64_t>(last_pulled_), /*create=*/true, next.input->ids);
   }
   pulled_.push_back(std::move(next));
 }

@@ -17,7 +17,7 @@ namespace tandem::loop {
 
 struct Batch {
   std::unique_ptr<tasks::StepInput> input;
-  std::unique_ptr<sparse::PulledRows> rows;  // null without a table
+  std::unique_ptr<sparse::PulledRows> rows;  // null without tables
 
   // Returns the divisor of the summed loss. At least 1: a batch without targets has a loss of 0.
   double num_targets() const;
@@ -26,9 +26,9 @@ struct Batch {
 // The destructor waits for the pulls in flight. Abort the client first if the run has failed.
 class Batches {
  public:
-  // Gives the batches of steps first_step .. last_step. `table` is null if the task has none.
-  // REQUIRES: task and table outlive the batches.
-  Batches(const tasks::Task* task, sparse::RemoteEmbedding* table, int64_t first_step,
+  // Gives the batches of steps first_step .. last_step. `tables` is null if the task has none.
+  // REQUIRES: task and tables outlive the batches.
+  Batches(const tasks::Task* task, sparse::RemoteEmbedding* tables, int64_t first_step,
           int64_t last_step);
 
   // Starts the pull of the next batch not yet pulled. Does nothing after the last batch.
@@ -42,7 +42,7 @@ class Batches {
   absl::Status AwaitRows(absl::Time deadline);
 
  private:
-  sparse::RemoteEmbedding* const table_;
+  sparse::RemoteEmbedding* const tables_;
   StepLoader loader_;
   std::deque<Batch> pulled_;
   int64_t last_pulled_;  // step of the last batch in pulled_

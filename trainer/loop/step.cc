@@ -38,10 +38,10 @@ absl::StatusOr<double> Step::ForwardBackward(Context& context, Batch& batch,
   record.tokens = batch.input->global_tokens;
   record.flops = batch.input->flops;
   replica_.pushes.Begin(context.step());
-  Variable rows;
-  if (replica_.table) {
-    rows = replica_.table->Enter(context, *batch.rows, replica_.pushes,
-                                 replica_.job.train().accumulate() - 1);
+  std::vector<Variable> rows;
+  if (replica_.tables) {
+    rows = replica_.tables->Enter(context, *batch.rows, replica_.pushes,
+                                  replica_.job.train().accumulate() - 1);
   }
   context.Fail(replica_.sync->AwaitWeights(context.deadline()));
   observer_.AfterPart(StepPart::PULL);

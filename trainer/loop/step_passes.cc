@@ -23,7 +23,7 @@ StepPasses::Shapes StepPasses::ShapesOf(tasks::StepInput& input) {
 }
 
 std::vector<Tensor> StepPasses::Run(Context& context, tasks::StepInput& input,
-                                    const Variable& rows) {
+                                    absl::Span<const Variable> rows) {
   Stream& stream = context.stream();
   const bool traced = stream.tracer() != nullptr,
              may_launch = may_record_ && !traced && stream.status().ok();
@@ -51,7 +51,7 @@ std::vector<Tensor> StepPasses::Run(Context& context, tasks::StepInput& input,
 }
 
 std::vector<Tensor> StepPasses::RunEach(Context& context, const tasks::StepInput& input,
-                                        const Variable& rows) {
+                                        absl::Span<const Variable> rows) {
   options_.sync->BeginStep(options_.num_parts);
   std::vector<Tensor> losses;
   for (int part = 0; part < options_.num_parts; ++part) {
@@ -65,7 +65,7 @@ std::vector<Tensor> StepPasses::RunEach(Context& context, const tasks::StepInput
 }
 
 Variable StepPasses::Forward(Context& context, const tasks::StepInput& input, int part,
-                             const Variable& rows) const {
+                             absl::Span<const Variable> rows) const {
   const KernelSpan span(context.stream(), SpanKind::PHASE, "forward");
   return options_.task->LossSum(context, input, part, rows);
 }
@@ -87,7 +87,7 @@ void StepPasses::Record(Context& context, tasks::StepInput& input) {
       Graph::Record(context.stream(), [&](Graph::Recording& recording) {
         sync.OnBucket(
             [&](size_t bucket) { recording.DoOnHost([&sync, bucket] { sync.Reduce(bucket); }); });
-        losses_ = RunEach(context, input, Variable());
+        losses_ = RunEach(context, input, {});
         sync.Finish(context);  // fills gradients that no loss reaches with zeros
         sync.OnBucket(nullptr);
       });

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "kernels/memory/graph.h"
 #include "trainer/parallel/gradient_sync.h"
 #include "trainer/tasks/task.h"
@@ -18,7 +19,7 @@ struct StepPassesOptions {
   const tasks::Task* task = nullptr;
   parallel::GradientSync* sync = nullptr;
   int num_parts = 1;
-  bool may_record = false;  // REQUIRES: a CUDA device, no rows of a table
+  bool may_record = false;  // REQUIRES: a CUDA device, no rows of tables
   std::function<void(const std::string&)> note = nullptr;
 };
 
@@ -37,7 +38,8 @@ class StepPasses {
   // Runs the passes. Returns the summed loss of each part, in memory where the stream computes. The
   // next call may overwrite the losses. Run may move the input's arrays to the same memory.
   // Gradients leave for their owners during the passes. The caller calls GradientSync::Finish.
-  std::vector<Tensor> Run(Context& context, tasks::StepInput& input, const Variable& rows);
+  std::vector<Tensor> Run(Context& context, tasks::StepInput& input,
+                          absl::Span<const Variable> rows);
   // Frees a graph that leaves too little device memory; a later step is recorded anew. Call before
   // work outside the steps that needs device memory.
   void MakeRoom();
@@ -50,9 +52,9 @@ class StepPasses {
   static Shapes ShapesOf(tasks::StepInput& input);
 
   Variable Forward(Context& context, const tasks::StepInput& input, int part,
-                   const Variable& rows) const;
+                   absl::Span<const Variable> rows) const;
   std::vector<Tensor> RunEach(Context& context, const tasks::StepInput& input,
-                              const Variable& rows);
+                              absl::Span<const Variable> rows);
   // True if enough steps like this one have run to record one.
   bool IsSettled(const Shapes& shapes);
   void Record(Context& context, tasks::StepInput& input);

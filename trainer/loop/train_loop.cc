@@ -33,8 +33,8 @@ StepPassesOptions PassesOptionsOf(Replica* replica) {
   return {.task = replica->task.get(),
           .sync = replica->sync.get(),
           .num_parts = replica->job.train().accumulate(),
-          // A table's rows differ in number in every step, so no graph fits them.
-          .may_record = replica->stream.on_cuda() && replica->table == nullptr &&
+          // Tables' rows differ in number in every step, so no graph fits them.
+          .may_record = replica->stream.on_cuda() && replica->tables == nullptr &&
                         replica->job.runtime().cuda_graphs(),
           .note = [replica](const std::string& text) { replica->Note(text); }};
 }
@@ -47,7 +47,7 @@ class Run {
       : replica_(*replica),
         observers_(replica),
         passes_(PassesOptionsOf(replica)),
-        batches_(replica->task.get(), replica->table.get(), replica->state.step() + 1,
+        batches_(replica->task.get(), replica->tables.get(), replica->state.step() + 1,
                  replica->calendar.total_steps()),
         step_(replica, &batches_, &passes_, &observers_.all),
         evaluations_(replica, &passes_) {}
@@ -92,7 +92,7 @@ absl::StatusOr<report::RunSummary> Run::ToItsEnd() {
 void Run::StartPulls() {
   replica_.sync->PullWeights(static_cast<uint64_t>(replica_.state.step() + 1));
   const ParameterServer& ps = replica_.job.ps();
-  const int32_t under_way = replica_.table && ps.consistency() == PERMIT ? ps.staleness() : 1;
+  const int32_t under_way = replica_.tables && ps.consistency() == PERMIT ? ps.staleness() : 1;
   for (int32_t i = 0; i < under_way; ++i) batches_.PullNext();
 }
 

@@ -21,7 +21,7 @@ GptOptions DecoderOf(const RecLlmOptions& options) {
   decoder.norm_epsilon = options.norm_epsilon;
   decoder.init_stddev = decoder.embedding_stddev = options.init_stddev;
   decoder.token_rows_outside = true;
-  decoder.has_head = options.vocabulary_size > 0;
+  decoder.has_head = options.vocabulary_size > 0 && options.predicts_text;
   return decoder;
 }
 

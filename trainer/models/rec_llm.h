@@ -19,7 +19,8 @@ struct RecLlmOptions {
   kernels::Activation activation = kernels::Activation::GELU;
   float dropout = 0;
   double norm_epsilon = 1e-5, init_stddev = 0.02;
-  int64_t item_dim = 64;   // width of an item's row
+  int64_t item_dim = 64;  // width of an item's row
+  bool predicts_text = true;
   bool has_tower = false;  // titles' words are part of an item; their rows have width dim
 };
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/base/check.h"
 #include "kernels/base/radix_sort.h"
 
 namespace tandem::sparse {
@@ -32,66 +33,122 @@ MergedIds MergeIds(absl::Span<const absl::Span<const uint64_t>> lists) {
   return merged;
 }
 
-PulledRows::PulledRows(std::shared_ptr<const std::vector<uint64_t>> ids, int64_t dim,
-                       Uploads* uploads)
-    : ids_(std::move(ids)),
-      shape_{static_cast<int64_t>(ids_->size()), dim},
-      upload_(uploads == nullptr
-                  ? nullptr
-                  : uploads->Begin(static_cast<size_t>(shape_.num_elements()) * sizeof(float))),
-      rows_(uploads == nullptr ? Tensor::Empty(shape_, DType::F32) : Tensor()) {}
-
 PulledRows::~PulledRows() { done_.Wait(absl::InfiniteFuture()).IgnoreError(); }
 
-float* PulledRows::memory() const {
-  return upload_ == nullptr ? rows_.data<float>() : static_cast<float*>(upload_->host());
+float* PulledRows::Part::memory() const {
+  return upload == nullptr ? rows.data<float>() : static_cast<float*>(upload->host());
 }
 
 void PulledRows::Arrive(rpc::Future<rpc::Done> pulled) {
-  if (upload_ == nullptr) {
+  if (parts_.front().upload == nullptr) {
     done_ = std::move(pulled);
     return;
   }
   const auto sent = std::make_shared<rpc::Promise<rpc::Done>>();
   done_ = sent->future();
   pulled.OnReady([this, sent](const absl::StatusOr<rpc::Done>& done) {
-    if (done.ok()) upload_->Send();
+    if (done.ok()) {
+      for (Part& part : parts_) part.upload->Send();
+    }
     sent->Set(done);  // the last statement: a waiting thread may now destroy the rows
   });
 }
 
-absl::StatusOr<Tensor> PulledRows::Await(absl::Time deadline) {
+absl::StatusOr<std::vector<Tensor>> PulledRows::Await(absl::Time deadline) {
   if (absl::Status status = done_.Wait(deadline).status(); !status.ok()) return status;
-  if (!rows_.defined()) rows_ = Tensor::InBuffer(upload_->Receive(), 0, shape_, DType::F32);
-  return rows_;
+  std::vector<Tensor> rows;
+  for (Part& part : parts_) {
+    if (!part.rows.defined())
+      part.rows = Tensor::InBuffer(part.upload->Receive(), 0, part.shape, DType::F32);
+    rows.push_back(part.rows);
+  }
+  return rows;
 }
 
-RemoteEmbedding::RemoteEmbedding(ps::RowClient* client, uint32_t table, int64_t dim, Stream* stream)
+RemoteEmbedding::RemoteEmbedding(ps::RowClient* client, std::vector<RemoteTable> tables,
+                                 Stream* stream)
     : client_(client),
-      table_(table),
-      dim_(dim),
-      uploads_(stream->on_cuda() ? std::make_unique<Uploads>(stream) : nullptr) {}
+      tables_(std::move(tables)),
+      uploads_(stream->on_cuda() ? std::make_unique<Uploads>(stream) : nullptr) {
+  TANDEM_CHECK(!tables_.empty());
+}
 
 std::unique_ptr<PulledRows> RemoteEmbedding::Pull(uint64_t step, bool create,
-                                                  std::vector<uint64_t> ids) {
-  auto all = std::make_shared<const std::vector<uint64_t>>(std::move(ids));
-  std::unique_ptr<PulledRows> pulled(new PulledRows(std::move(all), dim_, uploads_.get()));
-  pulled->Arrive(client_->Pull(step, create, {{table_, *pulled->ids_, pulled->memory()}}));
+                                                  std::vector<std::vector<uint64_t>> ids) {
+  TANDEM_CHECK_EQ(ids.size(), tables_.size());
+  std::unique_ptr<PulledRows> pulled(new PulledRows());
+  std::vector<ps::PullSegment> segments;
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    PulledRows::Part& part = pulled->parts_.emplace_back();
+    part.shape = Shape{static_cast<int64_t>(ids[t].size()), tables_[t].dim};
+    part.ids = std::make_shared<const std::vector<uint64_t>>(std::move(ids[t]));
+    if (uploads_ == nullptr) {
+      part.rows = Tensor::Empty(part.shape, DType::F32);
+    } else {
+      const auto elements = static_cast<size_t>(part.shape.num_elements());
+      part.upload = uploads_->Begin(elements * sizeof(float));
+    }
+    segments.push_back({tables_[t].number, *part.ids, part.memory()});
+  }
+  pulled->Arrive(client_->Pull(step, create, std::move(segments)));
   return pulled;
 }
 
-Variable RemoteEmbedding::Enter(Context& context, PulledRows& rows, StepPushes& autograd,
-                                int last_pass) {
-  const absl::StatusOr<Tensor> values = rows.Await(context.deadline());
+namespace {
+
+// The leaves of one step, whose gradients leave in one push.
+struct Leaves {
+  struct Leaf {
+    uint32_t table;
+    Variable rows;
+    Ids ids;
+    int pass = 0;
+    bool taken = false;
+  };
+  explicit Leaves(StepPushes& to) : pushes(to) {}
+
+  void Take(Context& context, Leaf& leaf) {
+    if (leaf.taken || !leaf.rows.leaf().has_gradient()) return;
+    leaf.taken = true;
+    gradients.push_back(
+        {leaf.table, leaf.ids, leaf.rows.leaf().gradient().ToHost(context.stream())});
+  }
+  void TakeAndSendLast(Context& context, Leaf& leaf) {
+    Take(context, leaf);
+    if (gradients.size() == leaves.size()) Send();
+  }
+  void Send() { pushes.Push(std::exchange(gradients, {})); }
+
+  StepPushes& pushes;
+  std::vector<Leaf> leaves;
+  std::vector<RowGradients> gradients;  // complete and not sent
+};
+
+}  // namespace
+
+std::vector<Variable> RemoteEmbedding::Enter(Context& context, PulledRows& rows, StepPushes& pushes,
+                                             int last_pass) {
+  const absl::StatusOr<std::vector<Tensor>> values = rows.Await(context.deadline());
   context.Fail(values.status());
-  Variable leaf =
-      Variable::Leaf(values.ok() ? *values : context.Empty(rows.shape_, DType::F32), "rows");
-  leaf.leaf().set_hook([this, node = &leaf.leaf(), ids = rows.ids(), &autograd, last_pass,
-                        pass = 0](Context& c) mutable {
-    if (pass++ == last_pass && node->has_gradient())
-      autograd.Push(table_, ids, node->gradient().ToHost(c.stream()));
+  const auto entered = std::make_shared<Leaves>(pushes);
+  std::vector<Variable> variables;
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const PulledRows::Part& part = rows.parts_[t];
+    variables.push_back(
+        Variable::Leaf(values.ok() ? (*values)[t] : context.Empty(part.shape, DType::F32), "rows"));
+    entered->leaves.push_back({tables_[t].number, variables[t], part.ids});
+  }
+  for (Leaves::Leaf& leaf : entered->leaves) {
+    // `pushes` keeps the leaves until the step's pushes are awaited, after its last pass.
+    leaf.rows.leaf().set_hook([all = entered.get(), &leaf, last_pass](Context& c) {
+      if (leaf.pass++ == last_pass) all->TakeAndSendLast(c, leaf);
+    });
+  }
+  pushes.BeforeAwait([entered](Context& c) {
+    for (Leaves::Leaf& leaf : entered->leaves) entered->Take(c, leaf);
+    if (!entered->gradients.empty()) entered->Send();
   });
-  return leaf;
+  return variables;
 }
 
 }  // namespace tandem::sparse

@@ -1,8 +1,9 @@
-// A sparse layer whose rows live on parameter servers: forward is a pull, backward is a push. Each
-// distinct id is pulled once, and the rows enter the graph as one leaf. All uses of an id add to
-// the same row of the gradient, so the push is merged per id. Pulls start before the step that
-// needs them, which hides their latency. Rows for a CUDA device are uploaded on arrival, beside its
-// computation; gradients are merged on the device.
+// A sparse layer whose rows live in tables on parameter servers: forward is a pull, backward is a
+// push, each of one message for all tables. Each distinct id is pulled once, and a table's rows
+// enter the graph as one leaf. All uses of an id add to the same row of the gradient, so the push
+// is merged per id. Pulls start before the step that needs them, which hides their latency. Rows
+// for a CUDA device are uploaded on arrival, beside its computation; gradients are merged on the
+// device.
 // Thread rule: the step's thread; MergeIds from any thread.
 #pragma once
 
@@ -24,25 +25,36 @@ struct MergedIds {
 };
 MergedIds MergeIds(absl::Span<const absl::Span<const uint64_t>> lists);
 
+struct RemoteTable {
+  uint32_t number = 0;
+  int64_t dim = 0;
+};
+
+using Ids = std::shared_ptr<const std::vector<uint64_t>>;
+
 // Rows in flight. The destructor waits for the pull, which writes into their memory.
 class PulledRows {
  public:
   ~PulledRows();
-  const std::shared_ptr<const std::vector<uint64_t>>& ids() const { return ids_; }
-  // Waits for the rows, f32 [ids, dim], on the device of the embedding's stream.
-  absl::StatusOr<Tensor> Await(absl::Time deadline);
+  // Waits for the rows of each table, f32 [ids, dim], on the device of the embedding's stream.
+  absl::StatusOr<std::vector<Tensor>> Await(absl::Time deadline);
 
  private:
   friend class RemoteEmbedding;
-  // `uploads` is null if the stream computes on a CPU.
-  PulledRows(std::shared_ptr<const std::vector<uint64_t>> ids, int64_t dim, Uploads* uploads);
-  float* memory() const;  // where the pull writes
+  // The rows of one table.
+  struct Part {
+    Ids ids;
+    Shape shape;
+    std::unique_ptr<Upload> upload;  // null on a CPU
+    Tensor rows;                     // undefined until taken from the upload
+
+    float* memory() const;  // where the pull writes
+  };
+
+  PulledRows() = default;
   void Arrive(rpc::Future<rpc::Done> pulled);
 
-  const std::shared_ptr<const std::vector<uint64_t>> ids_;
-  const Shape shape_;
-  const std::unique_ptr<Upload> upload_;  // null on a CPU
-  Tensor rows_;                           // undefined until taken from the upload
+  std::vector<Part> parts_;
   rpc::Future<rpc::Done> done_;
 };
 
@@ -50,20 +62,23 @@ class RemoteEmbedding {
  public:
   // `stream` computes with the rows.
   // REQUIRES: client and stream outlive the embedding; the embedding outlives all rows.
-  RemoteEmbedding(ps::RowClient* client, uint32_t table, int64_t dim, Stream* stream);
+  RemoteEmbedding(ps::RowClient* client, std::vector<RemoteTable> tables, Stream* stream);
 
-  // Pulls the rows for step `step` (0: their present values). `create` is false for evaluation.
-  std::unique_ptr<PulledRows> Pull(uint64_t step, bool create, std::vector<uint64_t> ids);
-  // Waits for the rows and returns them as a leaf. The leaf's gradient is pushed at the end of pass
-  // number `last_pass` (from 0).
-  Variable Enter(Context& context, PulledRows& rows, StepPushes& autograd, int last_pass);
+  // Pulls rows of each table, by its ids, for step `step` (0: their present values). `create` is
+  // false for evaluation. REQUIRES: one list of ids per table; a list may be empty.
+  std::unique_ptr<PulledRows> Pull(uint64_t step, bool create,
+                                   std::vector<std::vector<uint64_t>> ids);
+  // Waits for the rows and returns them as one leaf per table. The leaves' gradients are pushed
+  // together in pass number `last_pass` (from 0), once all are complete. A leaf that no loss
+  // reaches is left out; the push is then sent by StepPushes::AwaitPushes.
+  std::vector<Variable> Enter(Context& context, PulledRows& rows, StepPushes& pushes,
+                              int last_pass);
 
-  int64_t dim() const { return dim_; }
+  const std::vector<RemoteTable>& tables() const { return tables_; }
 
  private:
   ps::RowClient* client_;
-  const uint32_t table_;
-  const int64_t dim_;
+  const std::vector<RemoteTable> tables_;
   const std::unique_ptr<Uploads> uploads_;  // null on a CPU
 };
 

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "ps/client/pooled_client.h"
@@ -12,6 +15,13 @@
 #include "trainer/tensor/tensor.h"
 
 namespace tandem::sparse {
+
+// Gradients [ids.size(), dim] of rows of one table.
+struct RowGradients {
+  uint32_t table = 0;
+  std::shared_ptr<const std::vector<uint64_t>> ids;
+  Tensor gradients;
+};
 
 class StepPushes {
  public:
@@ -25,19 +35,22 @@ class StepPushes {
   void Begin(uint64_t step);
 
   uint64_t step() const { return step_; }
-  // Sends gradients [ids.size(), dim]. Keeps `ids` and `gradients` alive until the push is
-  // acknowledged.
-  void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients);
+  // Sends gradients of rows, of all tables in one message. Keeps ids and gradients alive until the
+  // push is acknowledged.
+  void Push(std::vector<RowGradients> rows);
   // Sends gradients [bags, dim] of bags. `owner` keeps the bags' arrays alive.
   void PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients);
+  // AwaitPushes first runs `last`, which may push what is left.
+  void BeforeAwait(std::function<void(Context&)> last) { last_.push_back(std::move(last)); }
   // Waits until every push is acknowledged, then releases the arrays. The first failure fails the
   // context.
   void AwaitPushes(Context& context);
 
  private:
   struct Pushed {
-    std::shared_ptr<const void> ids;  // the ids, or the owner of bags' arrays
-    Tensor gradients;
+    std::vector<RowGradients> rows;
+    std::shared_ptr<const void> bags;  // the owner of bags' arrays
+    Tensor of_bags;
     rpc::Future<rpc::Done> done;
   };
   ps::RowClient* rows_;
@@ -45,6 +58,7 @@ class StepPushes {
   const uint32_t slice_;
   uint64_t step_ = 0;
   std::vector<Pushed> pushes_;
+  std::vector<std::function<void(Context&)>> last_;
 };
 
 }  // namespace tandem::sparse

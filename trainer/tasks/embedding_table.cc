@@ -2,15 +2,12 @@
 
 #include <numeric>
 
+#include "kernels/base/status_macros.h"
+#include "proto/embedding.pb.h"
 #include "proto/job.pb.h"
+#include "trainer/job/job_options.h"
 
 namespace tandem::tasks {
-
-namespace {
-
-constexpr uint32_t kTableNumber = 1;  // TableSpecsOf gives a job's first table this number
-
-}  // namespace
 
 std::vector<uint64_t> AllRowIds(int64_t count) {
   std::vector<uint64_t> ids(static_cast<size_t>(count));
@@ -18,15 +15,22 @@ std::vector<uint64_t> AllRowIds(int64_t count) {
   return ids;
 }
 
-std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::RowClient* rows,
-                                                            Stream* stream) {
-  if (job.placement() != Job::PS) return nullptr;
-  return std::make_unique<sparse::RemoteEmbedding>(rows, kTableNumber, job.tables(0).dim(), stream);
+std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTables(const Job& job, ps::RowClient* rows,
+                                                             Stream* stream) {
+  std::vector<sparse::RemoteTable> tables;
+  for (const TableSpec& spec : job::TableSpecsOf(job))
+    tables.push_back({spec.number(), spec.dim()});
+  if (tables.empty()) return nullptr;
+  return std::make_unique<sparse::RemoteEmbedding>(rows, std::move(tables), stream);
 }
 
-absl::StatusOr<Tensor> PullAllRows(sparse::RemoteEmbedding& table, int64_t count,
-                                   absl::Time deadline) {
-  return table.Pull(/*step=*/0, /*create=*/false, AllRowIds(count))->Await(deadline);
+absl::StatusOr<Tensor> PullRows(sparse::RemoteEmbedding& tables, int table,
+                                std::vector<uint64_t> ids, absl::Time deadline) {
+  std::vector<std::vector<uint64_t>> of_tables(tables.tables().size());
+  of_tables[table] = std::move(ids);
+  const auto pulled = tables.Pull(/*step=*/0, /*create=*/false, std::move(of_tables));
+  ASSIGN_OR_RETURN(const std::vector<Tensor> rows, pulled->Await(deadline));
+  return rows[table];
 }
 
 }  // namespace tandem::tasks

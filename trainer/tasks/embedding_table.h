@@ -1,4 +1,4 @@
-// The one embedding table of a model on parameter servers: its number, and its row ids. The model
+// The embedding tables of a model on parameter servers: their numbers, and their row ids. A model
 // counts places from 0 (a symbol is its place, the first item is place 0); servers count ids from
 // 1. Only this file converts between the two.
 // Thread rule: pure functions.
@@ -21,13 +21,14 @@ inline int64_t PlaceOf(uint64_t id) { return static_cast<int64_t>(id) - 1; }
 // The ids of the whole table, in order.
 std::vector<uint64_t> AllRowIds(int64_t count);
 
-// Makes the table of a resolved job. Returns null if the embedding is a dense parameter. `stream`
+// Makes the tables of a resolved job. Returns null if the embeddings are dense parameters. `stream`
 // computes with the rows.
-// REQUIRES: `rows` and `stream` outlive the table.
-std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::RowClient* rows,
-                                                            Stream* stream);
-// Pulls the present rows of the whole table, [count, dim], and creates none.
-absl::StatusOr<Tensor> PullAllRows(sparse::RemoteEmbedding& table, int64_t count,
-                                   absl::Time deadline);
+// REQUIRES: `rows` and `stream` outlive the tables.
+std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTables(const Job& job, ps::RowClient* rows,
+                                                             Stream* stream);
+// Pulls the present rows `ids` of one table, by its place in the job, [ids.size(), dim]. Creates
+// none.
+absl::StatusOr<Tensor> PullRows(sparse::RemoteEmbedding& tables, int table,
+                                std::vector<uint64_t> ids, absl::Time deadline);
 
 }  // namespace tandem::tasks

@@ -1,6 +1,7 @@
 #include "trainer/tasks/kinds.h"
 
 #include "kernels/base/check.h"
+#include "trainer/tasks/rec_llm_task.h"
 #include "trainer/tasks/sequence_rec_task.h"
 #include "trainer/tasks/text_task.h"
 
@@ -9,7 +10,8 @@ namespace tandem::tasks {
 namespace {
 
 std::vector<Kind> WithOurs(std::vector<Kind> more) {
-  std::vector<Kind> kinds{Add<SequenceRecTask>("sequence_rec"), Add<TextTask>("gpt")};
+  std::vector<Kind> kinds{Add<SequenceRecTask>("sequence_rec"), Add<TextTask>("gpt"),
+                          Add<RecLlmTask>("rec_llm")};
   kinds.insert(kinds.end(), more.begin(), more.end());
   return kinds;
 }

@@ -1,8 +1,8 @@
 // Recommendation as a task, for any model that gives users and items vectors of one length. Draws
-// samples from an interaction log. Ranks the whole catalogue, and fixed negatives. The score of an
-// item for a user is the product of their vectors. A model adds its loss over a batch and its
-// vectors. Items are rows of one table, on servers or a parameter. Replicas share the evaluated
-// users. Thread rule: that of Task.
+// samples from an interaction log. The score of an item for a user is the product of their vectors.
+// A model adds its loss over a batch and its vectors. Items are rows of one table, on servers or a
+// parameter.
+// Thread rule: that of Task.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "proto/job.pb.h"
-#include "trainer/data/batch_share.h"
 #include "trainer/data/sequence_sampler.h"
 #include "trainer/models/sequence_input.h"
+#include "trainer/tasks/ranking_evaluation.h"
 #include "trainer/tasks/sequence_data.h"
 
 namespace tandem::tasks {
 
-class RankingTask : public Task {
+class RankingTask : public Task, private ItemScorer {
  public:
   using Data = SequenceData;
   static absl::StatusOr<SequenceFiles> ReadData(const Job& job, DataUse use,
@@ -31,10 +31,10 @@ class RankingTask : public Task {
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   std::unique_ptr<StepInput> Prepare(int64_t step) const override;
   Variable LossSum(Context& context, const StepInput& input, int part,
-                   const Variable& rows) const override;
-  // A line of the dump holds user, target, rank and the 20 best unseen items. Tabs separate them;
-  // ids are as in the file.
-  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
+                   absl::Span<const Variable> rows) const override;
+  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override {
+    return evaluation_.Evaluate(split, args, *this);
+  }
 
  protected:
   struct Sampling {
@@ -66,32 +66,23 @@ class RankingTask : public Task {
   int64_t num_items() const { return data_->num_embeddings(); }
 
  private:
-  // An evaluation under way. Ranks of other replicas' users are 0 until they are summed.
-  struct Scoring {
-    data::Split split = data::Split::VALID;
-    Tensor rows, vectors;               // of item i in row i
-    std::vector<double> full, sampled;  // ranks, one for each evaluated user
-  };
-
   // The rows of all items: row i - 1 belongs to item i, whether rows are pulled or a parameter.
   absl::StatusOr<Tensor> AllItems(absl::Duration timeout) const;
-  absl::Status FillScoring(const EvaluationArgs& args, Scoring& scoring) const;
-  // The scores [samples, n] of all items for the batch's users, in host memory.
-  Tensor Scores(const data::SequenceBatch& batch, const Scoring& scoring, Stream& stream) const;
-  // Writes the ranks of a block of the evaluated users to their places.
-  void RankUsers(const data::BatchShare& block, const EvaluationArgs& args, Scoring& scoring) const;
-  std::string LineOf(const Scoring& scoring, int64_t user, double rank,
-                     absl::Span<const float> scores) const;
-  Evaluation Summary(const Scoring& scoring) const;
+  // ItemScorer.
+  absl::Status Begin(const EvaluationArgs& args) override;
+  Tensor Scores(absl::Span<const absl::Span<const uint64_t>> histories,
+                const EvaluationArgs& args) override;
 
   const Job job_;
   const SequenceData* data_;
   const Sampling sampling_;
   data::SequenceSampler sampler_;
   ParameterSet* parameters_;
-  sparse::RemoteEmbedding* table_;
+  sparse::RemoteEmbedding* tables_;
   Variable items_;  // [items, dim]; without a table
   comm::ProcessGroup* group_;
+  const RankingEvaluation evaluation_;
+  Tensor rows_, vectors_;  // of item i in row i, for the evaluation under way
 };
 
 }  // namespace tandem::tasks

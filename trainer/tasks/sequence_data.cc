@@ -9,8 +9,10 @@
 #include "kernels/base/utf8.h"
 #include "trainer/data/catalogue.h"
 #include "trainer/data/floors.h"
+#include "trainer/data/neighbour_floors.h"
 #include "trainer/data/ranking.h"
 #include "trainer/job/model_rules.h"
+#include "trainer/tasks/ranking_metrics.h"
 
 namespace tandem::tasks {
 
@@ -18,21 +20,23 @@ namespace {
 
 // Counting transitions of a larger log would take over ten seconds.
 constexpr size_t kMaxFloorInteractions = 20'000'000;
+// These baselines score every item for every user.
+constexpr size_t kMaxNeighbourInteractions = 1'000'000;
+constexpr uint64_t kMaxNeighbourItems = 20'000;
 
 std::string ReachablePath(const std::string& log_path) { return log_path + ".reachable"; }
 
-void AddMetrics(const std::string& prefix, const data::RankingMetrics& metrics,
-                ReferenceColumn& column) {
-  column.metrics[prefix + "hr@10"] = metrics.hr10;
-  column.metrics[prefix + "ndcg@10"] = metrics.ndcg10;
-}
-
-ReferenceColumn FloorColumn(std::string name, const data::FloorRanks& ranks) {
+// The figures of a baseline on the test split.
+ReferenceColumn FloorColumn(std::string name, const data::FloorRanks& ranks,
+                            const std::vector<bool>& cold) {
   ReferenceColumn column{std::move(name), {}};
-  AddMetrics("", data::Summarise(ranks.full), column);
+  std::vector<double> full;
+  for (const data::TiedRank& rank : ranks.full) full.push_back(rank.Half());
+  AddRankingMetrics("", data::Summarise(full), &column.metrics);
+  AddColdAndWarm(full, cold, &column.metrics);
   // Sampled floors tie often; the published figures order ties randomly.
   if (!ranks.sampled.empty())
-    AddMetrics("sampled_", data::SummariseExpected(ranks.sampled), column);
+    AddRankingMetrics("sampled_", data::SummariseExpected(ranks.sampled), &column.metrics);
   return column;
 }
 
@@ -117,11 +121,20 @@ absl::StatusOr<SequenceFiles> SequenceData::Read(const Job& job, DataUse use,
     if (ids != nullptr) interactions.num_items = ids->items.size();
   }
   RETURN_IF_ERROR(CheckCatalogue(job, interactions));
+  std::unique_ptr<data::Titles> titles;
+  if (!source.items_path().empty()) {
+    ASSIGN_OR_RETURN(data::Titles read_titles,
+                     data::ReadTitles(source.items_path(), interactions, ids.get()));
+    titles = std::make_unique<data::Titles>(std::move(read_titles));
+  }
   return SequenceFiles{.interactions = std::move(interactions),
                        .negatives = std::move(negatives),
                        .path = source.path(),
                        .negatives_path = source.negatives_path(),
-                       .ids = std::move(ids)};
+                       .ids = std::move(ids),
+                       .titles = std::move(titles),
+                       .items_path = source.items_path(),
+                       .cold_below = job.eval().cold_below()};
 }
 
 std::string SequenceData::Description() const {
@@ -130,6 +143,12 @@ std::string SequenceData::Description() const {
   std::string description =
       absl::StrCat(text(counts.all), " users, ", text(files_.interactions.num_items), " items, ",
                    text(files_.interactions.items.values.size()), " interactions");
+  if (files_.titles != nullptr && files_.titles->num_missing > 0) {
+    absl::StrAppend(&description, ", ", text(files_.titles->num_missing),
+                    " items that have no title");
+  }
+  if (files_.titles != nullptr && files_.titles->num_unknown > 0)
+    absl::StrAppend(&description, ", ", text(files_.titles->num_unknown), " titles of other items");
   if (counts.trained == counts.all) return description;
   absl::StrAppend(&description, " (left out: ", text(counts.all - counts.trained),
                   " users of training, with fewer than ", data::kMinTrainItems, " items");
@@ -144,16 +163,26 @@ std::vector<SavedFile> SequenceData::Files() const {
   std::vector<SavedFile> files{FileOf(files_.path, files_.interactions.source)};
   if (files_.negatives != nullptr)
     files.push_back(FileOf(files_.negatives_path, files_.negatives->source));
+  if (files_.titles != nullptr) files.push_back(FileOf(files_.items_path, files_.titles->source));
   return files;
 }
 
 std::vector<ReferenceColumn> SequenceData::References() const {
   std::vector<ReferenceColumn> columns;
-  if (files_.interactions.items.values.size() <= kMaxFloorInteractions) {
-    columns.push_back(
-        FloorColumn("popularity", data::PopularityRanks(files_.interactions, negatives())));
-    columns.push_back(
-        FloorColumn("transitions", data::TransitionRanks(files_.interactions, negatives())));
+  const data::Interactions& log = files_.interactions;
+  const std::vector<bool> cold = ColdTargets(log, data::Split::TEST, files_.cold_below);
+  const size_t size = log.items.values.size();
+  const auto add = [&](const char* name, const data::FloorRanks& ranks) {
+    columns.push_back(FloorColumn(name, ranks, cold));
+  };
+  if (size <= kMaxFloorInteractions) {
+    add("popularity", data::PopularityRanks(log, negatives()));
+    add("transitions", data::TransitionRanks(log, negatives()));
+  }
+  if (size <= kMaxNeighbourInteractions && log.num_items <= kMaxNeighbourItems) {
+    add("co-occurrence", data::CooccurrenceRanks(log, negatives()));
+    if (files_.titles != nullptr)
+      add("alike titles", data::TitleRanks(log, *files_.titles, negatives()));
   }
   ReferenceColumn reachable{"best reachable", {}};
   std::ifstream file(ReachablePath(files_.path));

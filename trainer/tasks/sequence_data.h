@@ -8,6 +8,7 @@
 
 #include "trainer/data/interactions.h"
 #include "trainer/data/ranking.h"
+#include "trainer/data/titles.h"
 #include "trainer/tasks/job_data.h"
 
 namespace tandem::tasks {
@@ -19,6 +20,9 @@ struct SequenceFiles {
   std::unique_ptr<data::Negatives> negatives = nullptr;  // null: none given
   std::string path = "", negatives_path = "";
   std::unique_ptr<data::MappedIds> ids = nullptr;  // null: the files' ids are the numbers
+  std::unique_ptr<data::Titles> titles = nullptr;  // null: none given
+  std::string items_path = "";
+  int64_t cold_below = 0;  // Job.eval
 };
 
 // Its task is that of the kind of model (DataOf in kind.h).
@@ -36,6 +40,13 @@ class SequenceData : public JobData {
   const data::Jagged* negatives() const {
     return files_.negatives != nullptr ? &files_.negatives->lists : nullptr;
   }
+
+  // Empty without titles.
+  const std::string& ItemTitle(uint64_t item) const {
+    static const std::string none;
+    return files_.titles != nullptr ? files_.titles->of_item[item] : none;
+  }
+  int64_t cold_below() const { return files_.cold_below; }
 
   // The ids as written in the files.
   std::string ItemId(uint64_t item) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "trainer/autograd/parameter.h"
 #include "trainer/comm/process_group.h"
@@ -26,15 +27,17 @@ namespace tandem::tasks {
 // REQUIRES: all objects outlive the task.
 struct TaskEnvironment {
   ParameterSet* parameters = nullptr;
-  // Embedding rows on parameter servers; null: the embedding is a dense parameter.
-  sparse::RemoteEmbedding* table = nullptr;
+  // Embedding rows on parameter servers; null: the embeddings are dense parameters.
+  sparse::RemoteEmbedding* tables = nullptr;
   comm::ProcessGroup* group = nullptr;
 };
 
 // One replica's share of one optimizer step.
 struct StepInput {
   virtual ~StepInput() = default;
-  std::vector<uint64_t> ids;   // rows to pull, distinct and ascending
+  // The rows to pull of each of the job's tables, distinct and ascending. Empty if no server holds
+  // rows.
+  std::vector<std::vector<uint64_t>> ids;
   int64_t global_samples = 0;  // of the whole batch, over all replicas
   int64_t global_tokens = 0;
   int64_t global_targets = 0;  // divisor of the summed loss
@@ -90,11 +93,11 @@ class Task {
   virtual int64_t steps_per_epoch() const = 0;
   // Prepares the input of `step`, which counts from 1 over all epochs.
   virtual std::unique_ptr<StepInput> Prepare(int64_t step) const = 0;
-  // Returns the summed loss of part `part` of the input. `rows` are the rows of input.ids;
-  // undefined without a table.
+  // Returns the summed loss of part `part` of the input. `rows` are the rows of input.ids, one
+  // variable per table.
   // REQUIRES: the input's arrays lie where the stream computes.
   virtual Variable LossSum(Context& context, const StepInput& input, int part,
-                           const Variable& rows) const = 0;
+                           absl::Span<const Variable> rows) const = 0;
   // Evaluates a split. Returns no metrics if the task has no such split. If a loss or a score is
   // not finite, `selection` is not finite either. Collective over all replicas, which get the same
   // result.

@@ -86,7 +86,7 @@ TextTask::TextTask(const Job& job, const TextData* data, const TaskEnvironment& 
                                .batch_size = job.train().batch_size(),
                                .max_length = job.model().gpt().max_length()}),
       model_(GptOptionsOf(job, data->num_embeddings()), *environment.parameters),
-      table_(environment.table),
+      tables_(environment.tables),
       group_(environment.group) {}
 
 std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
@@ -100,23 +100,24 @@ std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
     input->global_targets = input->global_tokens = batch.global_targets;
     input->flops += FlopsOf(batch, model_.options());
     input->parts.push_back(InputOf(batch, job_.model().gpt().max_length()));
-    if (table_ != nullptr) part_ids.push_back(RowIdsOf(batch.inputs));
+    if (tables_ != nullptr) part_ids.push_back(RowIdsOf(batch.inputs));
   }
-  if (table_ == nullptr) return input;
+  if (tables_ == nullptr) return input;
   if (job_.model().gpt().tied_embeddings()) {  // the head reads every row
-    input->ids = AllRowIds(model_.options().vocabulary_size);
+    input->ids = {AllRowIds(model_.options().vocabulary_size)};
     return input;
   }
   sparse::MergedIds merged =
       sparse::MergeIds(std::vector<absl::Span<const uint64_t>>(part_ids.begin(), part_ids.end()));
-  input->ids = std::move(merged.ids);
+  input->ids = {std::move(merged.ids)};
   for (int part = 0; part < num_parts; ++part) input->parts[part].inputs = merged.places[part];
   return input;
 }
 
 Variable TextTask::LossSum(Context& context, const StepInput& input, int part,
-                           const Variable& rows) const {
-  return model_.LossSum(context, rows, static_cast<const TextStep&>(input).parts[part]);
+                           absl::Span<const Variable> rows) const {
+  return model_.LossSum(context, rows.empty() ? Variable() : rows[0],
+                        static_cast<const TextStep&>(input).parts[part]);
 }
 
 void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows,
@@ -139,9 +140,10 @@ void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows,
 absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const EvaluationArgs& args) {
   if (split == EvaluationSplit::TEST) return Evaluation();
   Variable rows;
-  if (table_ != nullptr) {
-    ASSIGN_OR_RETURN(const Tensor values, PullAllRows(*table_, model_.options().vocabulary_size,
-                                                      absl::Now() + args.timeout));
+  if (tables_ != nullptr) {
+    ASSIGN_OR_RETURN(const Tensor values,
+                     PullRows(*tables_, 0, AllRowIds(model_.options().vocabulary_size),
+                              absl::Now() + args.timeout));
     rows = Variable::Constant(values);
   }
   std::vector<double> losses(static_cast<size_t>(sampler_.num_eval_windows()), 0);

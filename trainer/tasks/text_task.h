@@ -35,7 +35,7 @@ class TextTask : public Task {
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   std::unique_ptr<StepInput> Prepare(int64_t step) const override;
   Variable LossSum(Context& context, const StepInput& input, int part,
-                   const Variable& rows) const override;
+                   absl::Span<const Variable> rows) const override;
   // Returns "loss", in nats per symbol. There is no test split. A line of the dump holds window,
   // symbols and mean loss, separated by tabs.
   absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
@@ -52,7 +52,7 @@ class TextTask : public Task {
   const Job job_;
   data::WindowSampler sampler_;
   models::Gpt model_;
-  sparse::RemoteEmbedding* table_;
+  sparse::RemoteEmbedding* tables_;
   comm::ProcessGroup* group_;
 };
 

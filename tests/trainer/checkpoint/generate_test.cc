@@ -89,9 +89,8 @@ std::string GreedyText(const std::string& folder, const std::string& prompt, int
     std::vector<uint64_t> ids;
     for (int64_t symbol = 0; symbol < vocabulary->size(); ++symbol)
       ids.push_back(static_cast<uint64_t>(symbol + 1));
-    rows = Variable::Constant(*sparse::RemoteEmbedding(&client, 1, 16, &stream)
-                                   .Pull(0, /*create=*/false, ids)
-                                   ->Await(deadline));
+    sparse::RemoteEmbedding tables(&client, {{1, 16}}, &stream);
+    rows = Variable::Constant((*tables.Pull(0, /*create=*/false, {ids})->Await(deadline))[0]);
   }
   models::GptDecoder decoder(&gpt, rows, &stream);
   std::string text = prompt;

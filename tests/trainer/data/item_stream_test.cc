@@ -61,14 +61,16 @@ TEST(ItemStreamTest, CountsAreThoseOfThePackedStream) {
     for (const int64_t shown : {0, 1, 3, 9}) {
       const ItemStream stream(&titles, {max_length, shown});
       Jagged streams;
-      StreamTargets counted;
+      StreamCounts counted;
       for (const auto& history : histories) {
         stream.Append(history, &streams);
-        const StreamTargets more = stream.Count(history);
+        const StreamCounts more = stream.Count(history);
+        counted.places += more.places;
         counted.items += more.items;
         counted.symbols += more.symbols;
       }
       const StreamBatch batch = PackStreams(streams, 0, max_length);
+      EXPECT_EQ(counted.places, static_cast<int64_t>(batch.places.size()));
       EXPECT_EQ(counted.items, static_cast<int64_t>(batch.item_places.size()));
       EXPECT_EQ(counted.symbols, static_cast<int64_t>(batch.text_places.size()));
     }

@@ -82,8 +82,8 @@ TEST(SequenceSamplerTest, LongHistoriesKeepTheirLastItems) {
   EXPECT_EQ(train.inputs, (Ids{12, 13, 14}));
   EXPECT_EQ(train.targets, (Ids{13, 14, 15}));
   EXPECT_EQ(train.positions, (Numbers{0, 1, 2}));
-  EXPECT_EQ(sampler.EvalBatch(Split::VALID, 0, 1).inputs, (Ids{13, 14, 15}));
-  EXPECT_EQ(sampler.EvalBatch(Split::TEST, 0, 1).inputs, (Ids{14, 15, 16}));
+  EXPECT_EQ(sampler.HistoryBatch({sampler.History(Split::VALID, 0)}).inputs, (Ids{13, 14, 15}));
+  EXPECT_EQ(sampler.HistoryBatch({sampler.History(Split::TEST, 0)}).inputs, (Ids{14, 15, 16}));
 }
 
 TEST(SequenceSamplerTest, EvaluationTargetsAreTheLastTwoItems) {
@@ -94,7 +94,7 @@ TEST(SequenceSamplerTest, EvaluationTargetsAreTheLastTwoItems) {
   EXPECT_EQ(sampler.History(Split::VALID, 0),
             absl::MakeConstSpan({uint64_t{11}, uint64_t{12}, uint64_t{13}}));
   EXPECT_EQ(sampler.History(Split::TEST, 0).back(), 14u);
-  const SequenceBatch batch = sampler.EvalBatch(Split::TEST, 0, 1);
+  const SequenceBatch batch = sampler.HistoryBatch({sampler.History(Split::TEST, 0)});
   EXPECT_EQ(batch.inputs, (Ids{11, 12, 13, 14}));
   EXPECT_EQ(batch.positions, (Numbers{46, 47, 48, 49}));
   EXPECT_TRUE(batch.targets.empty());
@@ -112,8 +112,9 @@ TEST(SequenceSamplerTest, ShortUsersAreLeftOutWhereTheyHaveNothing) {
   EXPECT_EQ(sampler.EvalUser(1), 3);
   EXPECT_EQ(sampler.History(Split::VALID, 2).size(), 1u);
   EXPECT_EQ(sampler.History(Split::TEST, 2).size(), 2u);
-  const SequenceBatch batch = sampler.EvalBatch(Split::VALID, 0, 2);
-  EXPECT_EQ(batch.users, (Numbers{2, 3}));
+  const SequenceBatch batch =
+      sampler.HistoryBatch({sampler.History(Split::VALID, 2), sampler.History(Split::VALID, 3)});
+  EXPECT_EQ(batch.users, (Numbers{0, 1})) << "places of the histories";
   EXPECT_EQ(batch.inputs, (Ids{1, 1, 2}));
   EXPECT_EQ(batch.row_index, (Numbers{7, 14, 15}));
 }

@@ -344,7 +344,7 @@ class LookingTask : public tasks::Task {
     return task_->Prepare(step);
   }
   Variable LossSum(Context& context, const tasks::StepInput& input, int part,
-                   const Variable& rows) const override {
+                   absl::Span<const Variable> rows) const override {
     const Variable loss = task_->LossSum(context, input, part, rows);
     loss.value().ToHost(context.stream());
     return loss;

@@ -40,7 +40,7 @@ class FaultyTask : public tasks::Task {
   }
 
   Variable LossSum(Context& context, const tasks::StepInput& input, int part,
-                   const Variable& rows) const override {
+                   absl::Span<const Variable> rows) const override {
     const Variable loss = task_->LossSum(context, input, part, rows);
     if (static_cast<int64_t>(context.step()) != fault_.step || rank_ != fault_.rank) return loss;
     switch (fault_.kind) {

@@ -211,7 +211,7 @@ TEST(EvaluationTest, MayTakeLongerThanAWaitForPeers) {
       Stream stream(&pool);
       ParameterSet parameters(1, DType::F32);
       const auto task = data.MakeTask(
-          job, {.parameters = &parameters, .table = nullptr, .group = groups[rank].get()});
+          job, {.parameters = &parameters, .tables = nullptr, .group = groups[rank].get()});
       bool first = true;
       const auto slow = [&first](const std::string&) {
         if (std::exchange(first, false)) absl::SleepFor(absl::Milliseconds(300));

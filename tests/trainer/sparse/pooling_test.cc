@@ -58,10 +58,10 @@ TEST(PooledEmbeddingTest, AStepEqualsThatOfRowsPooledHere) {
       sparse::PooledEmbedding pooled(&client, 1, kDim, pooling);
       const auto pulled = pooled.Pull(1, true, bags);
       const Variable there = pooled.Enter(context, *pulled, autograd);
-      sparse::RemoteEmbedding items(&client, 2, kDim, &fixture.stream());
+      sparse::RemoteEmbedding items(&client, {{2, kDim}}, &fixture.stream());
       const sparse::MergedIds merged = sparse::MergeIds({absl::MakeConstSpan(bags.ids)});
-      const auto rows = items.Pull(1, true, merged.ids);
-      const Variable leaf = items.Enter(context, *rows, autograd, 0);
+      const auto rows = items.Pull(1, true, {merged.ids});
+      const Variable leaf = items.Enter(context, *rows, autograd, 0)[0];
       const Variable here =
           sparse::PoolRows(context, leaf,
                            {merged.places[0], Tensor::FromVector<int64_t>({0, 3, 3, 4}),

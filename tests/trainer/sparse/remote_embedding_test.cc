@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <gtest/gtest.h>
+#include <set>
 
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
@@ -34,15 +35,15 @@ class RemoteTest : public ::testing::Test {
     ASSERT_TRUE(client_.CreateTables({SpecOf(SPARSE_SGD, 2)}, absl::Seconds(5)).ok());
   }
   Tensor RowsNow(std::vector<uint64_t> ids) {
-    auto rows = items_.Pull(0, false, std::move(ids))->Await(absl::Now() + absl::Seconds(5));
+    auto rows = items_.Pull(0, false, {std::move(ids)})->Await(absl::Now() + absl::Seconds(5));
     EXPECT_TRUE(rows.ok()) << rows.status();
-    return rows->Clone();
+    return (*rows)[0].Clone();
   }
 
   ps::TableHost host_{2};
   ps::LocalClient client_{host_, 0, 1};
   StepFixture fixture_;
-  sparse::RemoteEmbedding items_{&client_, 1, 2, &fixture_.stream()};
+  sparse::RemoteEmbedding items_{&client_, {{1, 2}}, &fixture_.stream()};
 };
 
 TEST(MergeIdsTest, EveryListIsIndexedIntoDistinctAscendingIds) {
@@ -62,12 +63,12 @@ TEST(MergeIdsTest, EveryListIsIndexedIntoDistinctAscendingIds) {
 
 TEST_F(RemoteTest, AStepMovesEachRowByItsMergedGradient) {
   const Tensor before = RowsNow({5, 8});
-  auto pulled = items_.Pull(1, true, {5, 8});
+  auto pulled = items_.Pull(1, true, {{5, 8}});
   Context context(fixture_.Options(1));
   {
     sparse::StepPushes autograd(&client_, &client_, 0);
     autograd.Begin(1);
-    const Variable rows = items_.Enter(context, *pulled, autograd, 0);
+    const Variable rows = items_.Enter(context, *pulled, autograd, 0)[0];
     const Tensor twice_five = Tensor::FromVector<int64_t>({0, 1, 0});
     Backward(context, ops::GatherRows(context, rows, twice_five));
     ParameterSet none(1, DType::F32);
@@ -87,11 +88,11 @@ TEST_F(RemoteTest, AStepMovesEachRowByItsMergedGradient) {
 
 TEST_F(RemoteTest, TheSecondPassPushesTheSumOfBoth) {
   const Tensor before = RowsNow({5});
-  auto pulled = items_.Pull(1, true, {5});
+  auto pulled = items_.Pull(1, true, {{5}});
   Context context(fixture_.Options(1));
   sparse::StepPushes autograd(&client_, &client_, 0);
   autograd.Begin(1);
-  const Variable rows = items_.Enter(context, *pulled, autograd, /*last_pass=*/1);
+  const Variable rows = items_.Enter(context, *pulled, autograd, /*last_pass=*/1)[0];
   for (int pass = 0; pass < 2; ++pass) Backward(context, ops::Scale(context, rows, 1.0 + pass));
   autograd.AwaitPushes(context);
   ASSERT_TRUE(client_.Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1})
@@ -100,13 +101,136 @@ TEST_F(RemoteTest, TheSecondPassPushesTheSumOfBoth) {
   EXPECT_NEAR(RowsNow({5}).At(0), before.At(0) - 3, 1e-6);
 }
 
+// Two tables, of widths 2 and 3, whose calls are counted.
+class TwoTablesTest : public ::testing::Test {
+ protected:
+  struct Counting : ps::RowClient {
+    explicit Counting(ps::RowClient* to) : inner(to) {}
+    rpc::Future<rpc::Done> Pull(uint64_t step, bool create,
+                                std::vector<ps::PullSegment> segments) override {
+      ++num_pulls;
+      return inner->Pull(step, create, std::move(segments));
+    }
+    rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice,
+                                std::vector<ps::PushSegment> segments) override {
+      pushed_tables.emplace_back();
+      for (const ps::PushSegment& segment : segments) pushed_tables.back().insert(segment.table);
+      return inner->Push(step, slice, std::move(segments));
+    }
+    rpc::Future<absl::uint128> GradientNorm(uint64_t step) override {
+      return inner->GradientNorm(step);
+    }
+    rpc::Future<rpc::Done> Commit(const ps::CommitArgs& args) override {
+      return inner->Commit(args);
+    }
+    void Abort(absl::Status reason) override { inner->Abort(reason); }
+
+    ps::RowClient* inner;
+    int num_pulls = 0;
+    std::vector<std::set<uint32_t>> pushed_tables;  // of each push
+  };
+
+  void SetUp() override {
+    TableSpec second = SpecOf(SPARSE_SGD, 3);
+    second.set_name("title");
+    second.set_number(2);
+    ASSERT_TRUE(local_.CreateTables({SpecOf(SPARSE_SGD, 2), second}, absl::Seconds(5)).ok());
+  }
+  std::vector<Tensor> RowsNow(std::vector<std::vector<uint64_t>> ids) {
+    auto rows = tables_.Pull(0, false, std::move(ids))->Await(absl::Now() + absl::Seconds(5));
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    return {(*rows)[0].Clone(), (*rows)[1].Clone()};
+  }
+  void Commit() {
+    ASSERT_TRUE(local_.Commit({.step = 1, .rates = {{1, 1.0f}, {2, 1.0f}}, .gradient_scale = 1})
+                    .Wait(absl::Now() + absl::Seconds(20))
+                    .ok());
+  }
+
+  ps::TableHost host_{2};
+  ps::LocalClient local_{host_, 0, 1};
+  Counting client_{&local_};
+  StepFixture fixture_;
+  sparse::RemoteEmbedding tables_{&client_, {{1, 2}, {2, 3}}, &fixture_.stream()};
+};
+
+TEST_F(TwoTablesTest, BothArePulledAndPushedInOneMessageEach) {
+  const std::vector<Tensor> before = RowsNow({{5, 8}, {5}});
+  client_.num_pulls = 0;
+  auto pulled = tables_.Pull(1, true, {{5, 8}, {5}});
+  Context context(fixture_.Options(1));
+  sparse::StepPushes pushes(&client_, &local_, 0);
+  pushes.Begin(1);
+  const std::vector<Variable> rows = tables_.Enter(context, *pulled, pushes, 0);
+  ASSERT_TRUE(rows[0].shape() == (Shape{2, 2}) && rows[1].shape() == (Shape{1, 3}));
+  Backward(context, {{ops::Scale(context, rows[0], 2), Tensor()},
+                     {ops::Scale(context, rows[1], 3), Tensor()}});
+  EXPECT_EQ(client_.pushed_tables, (std::vector<std::set<uint32_t>>{{1, 2}})) << "during backward";
+  pushes.AwaitPushes(context);
+  Commit();
+  EXPECT_EQ(client_.num_pulls, 1);
+  EXPECT_EQ(client_.pushed_tables.size(), 1u);
+  const std::vector<Tensor> after = RowsNow({{5, 8}, {5}});
+  for (int64_t i = 0; i < 4; ++i) EXPECT_NEAR(after[0].At(i), before[0].At(i) - 2, 1e-6);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_NEAR(after[1].At(i), before[1].At(i) - 3, 1e-6);
+}
+
+TEST_F(TwoTablesTest, ATableThatNoLossReachesIsLeftOutAndTheOtherIsPushedOnce) {
+  const std::vector<Tensor> before = RowsNow({{5}, {5}});
+  auto pulled = tables_.Pull(1, true, {{5}, {5}});
+  Context context(fixture_.Options(1));
+  sparse::StepPushes pushes(&client_, &local_, 0);
+  pushes.Begin(1);
+  const std::vector<Variable> rows = tables_.Enter(context, *pulled, pushes, 0);
+  Backward(context, ops::Scale(context, rows[1], 3));
+  pushes.AwaitPushes(context);
+  EXPECT_EQ(client_.pushed_tables, (std::vector<std::set<uint32_t>>{{2}}));
+  Commit();
+  const std::vector<Tensor> after = RowsNow({{5}, {5}});
+  EXPECT_EQ(after[0].At(0), before[0].At(0));
+  EXPECT_NEAR(after[1].At(0), before[1].At(0) - 3, 1e-6);
+}
+
+TEST_F(TwoTablesTest, AStepMayNeedNoRowOfATable) {
+  auto pulled = tables_.Pull(1, true, {{}, {5}});
+  Context context(fixture_.Options(1));
+  sparse::StepPushes pushes(&client_, &local_, 0);
+  pushes.Begin(1);
+  const std::vector<Variable> rows = tables_.Enter(context, *pulled, pushes, 0);
+  ASSERT_TRUE(context.status().ok()) << context.status();
+  EXPECT_TRUE(rows[0].shape() == (Shape{0, 2}));
+  Backward(context, {{ops::Scale(context, rows[0], 2), Tensor()},
+                     {ops::Scale(context, rows[1], 3), Tensor()}});
+  pushes.AwaitPushes(context);
+  EXPECT_EQ(client_.pushed_tables.size(), 1u);
+  Commit();
+}
+
+TEST_F(TwoTablesTest, TheLastPassPushesTheSumsOfBothTables) {
+  const std::vector<Tensor> before = RowsNow({{5}, {5}});
+  auto pulled = tables_.Pull(1, true, {{5}, {5}});
+  Context context(fixture_.Options(1));
+  sparse::StepPushes pushes(&client_, &local_, 0);
+  pushes.Begin(1);
+  const std::vector<Variable> rows = tables_.Enter(context, *pulled, pushes, /*last_pass=*/1);
+  for (int pass = 0; pass < 2; ++pass) {
+    EXPECT_TRUE(client_.pushed_tables.empty());
+    Backward(context, {{ops::Scale(context, rows[0], 1), Tensor()},
+                       {ops::Scale(context, rows[1], 1), Tensor()}});
+  }
+  pushes.AwaitPushes(context);
+  EXPECT_EQ(client_.pushed_tables.size(), 1u);
+  Commit();
+  EXPECT_NEAR(RowsNow({{5}, {5}})[1].At(0), before[1].At(0) - 2, 1e-6);
+}
+
 TEST_F(RemoteTest, ClippingScalesDenseAndSparseTogether) {
   const Tensor before = RowsNow({5});
-  auto pulled = items_.Pull(1, true, {5});
+  auto pulled = items_.Pull(1, true, {{5}});
   Context context(fixture_.Options(1));
   sparse::StepPushes autograd(&client_, &client_, 0);
   autograd.Begin(1);
-  const Variable rows = items_.Enter(context, *pulled, autograd, 0);
+  const Variable rows = items_.Enter(context, *pulled, autograd, 0)[0];
   ParameterSet parameters(1, DType::F32);
   const Variable w = parameters.Constant("w", Shape{2}, 0);
   Backward(context,
@@ -136,11 +260,11 @@ TEST_F(RemoteTest, EveryStepHasTheRatesOfItsNumberInBothHalves) {
   const double dense_rates[] = {0.125, 0.25, 0.375}, row_rates[] = {0.125, 0.25, 0.25};
   double expected = 0, row = RowsNow({5}).At(0);
   for (uint64_t step = 1; step <= 3; ++step) {
-    auto pulled = items_.Pull(step, true, {5});
+    auto pulled = items_.Pull(step, true, {{5}});
     Context context(fixture_.Options(step));
     sparse::StepPushes autograd(&client_, &client_, 0);
     autograd.Begin(step);
-    const Variable rows = items_.Enter(context, *pulled, autograd, 0);
+    const Variable rows = items_.Enter(context, *pulled, autograd, 0)[0];
     parameters.ClearGradients();
     Backward(context,
              {{ops::Scale(context, rows, 1), Tensor()}, {ops::Scale(context, w, 1), Tensor()}});
@@ -157,11 +281,11 @@ TEST_F(RemoteTest, EveryStepHasTheRatesOfItsNumberInBothHalves) {
 
 TEST_F(RemoteTest, ANonFiniteDenseGradientSkipsBothHalves) {
   const Tensor before = RowsNow({5});
-  auto pulled = items_.Pull(1, true, {5});
+  auto pulled = items_.Pull(1, true, {{5}});
   Context context(fixture_.Options(1));
   sparse::StepPushes autograd(&client_, &client_, 0);
   autograd.Begin(1);
-  const Variable rows = items_.Enter(context, *pulled, autograd, 0);
+  const Variable rows = items_.Enter(context, *pulled, autograd, 0)[0];
   ParameterSet parameters(1, DType::F32);
   const Variable w = parameters.Constant("w", Shape{2}, 1);
   const Tensor infinite = Tensor::FromVector<float>({INFINITY, 0});
@@ -197,7 +321,7 @@ TEST_F(RemoteTest, AStepOfAFailedDeviceIsNotCommitted) {
 
 TEST_F(RemoteTest, AFailedPullFailsTheContextAndNothingIsApplied) {
   client_.Abort(absl::UnavailableError("ps-0 is gone"));
-  auto pulled = items_.Pull(1, true, {5});
+  auto pulled = items_.Pull(1, true, {{5}});
   Context context(fixture_.Options(1));
   sparse::StepPushes autograd(&client_, &client_, 0);
   autograd.Begin(1);

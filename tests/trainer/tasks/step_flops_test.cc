@@ -39,7 +39,7 @@ double CountedFlops(const char* text, const JobData& data, const std::vector<std
   ParameterSet parameters(1, DType::F32);
   const auto groups = comm::ThreadGroup::Create(1, "dp");
   const auto task =
-      data.MakeTask(*job, {.parameters = &parameters, .table = nullptr, .group = groups[0].get()});
+      data.MakeTask(*job, {.parameters = &parameters, .tables = nullptr, .group = groups[0].get()});
   const auto input = task->Prepare(1);
   *said = input->flops;
   Tracer tracer;

@@ -31,8 +31,9 @@ Replica::Replica(const Job& job, const tasks::JobData& data, const ReplicaEnviro
       pool(job.runtime().threads()),
       stream(&pool, environment.device),
       parameters(job.seed(), DType::F32, &stream),
-      table(tasks::MakeEmbeddingTable(job, clients.rows, &stream)),
-      task(data.MakeTask(job, {.parameters = &parameters, .table = table.get(), .group = &group})),
+      tables(tasks::MakeEmbeddingTables(job, clients.rows, &stream)),
+      task(
+          data.MakeTask(job, {.parameters = &parameters, .tables = tables.get(), .group = &group})),
       calendar(job, task->steps_per_epoch()),
       placements(job::PlacementsOf(job, parameters)),
       dense(job::DenseOptionsOf(job), &parameters,

@@ -62,7 +62,7 @@ struct Replica {
   ThreadPool pool;
   Stream stream;
   ParameterSet parameters;
-  const std::unique_ptr<sparse::RemoteEmbedding> table;  // null: the embedding is a dense parameter
+  const std::unique_ptr<sparse::RemoteEmbedding> tables;  // null: embeddings are dense parameters
   const std::unique_ptr<tasks::Task> task;
   const StepCalendar calendar;
   const absl::StatusOr<parallel::Placements> placements;

@@ -193,7 +193,7 @@ void ServedParameters::Push(Context& context, const Table& table, size_t bucket)
     finite_ = false;
     return;
   }
-  pushes_->Push(table.number, ids, gradients);
+  pushes_->Push({{table.number, ids, gradients}});
 }
 
 std::optional<std::string> ServedParameters::KeptBack() const {

@@ -1,0 +1,67 @@
+// An evaluation by ranking: the whole catalogue, and fixed negatives, for every evaluated user.
+// Replicas share the users. A model gives the scores (ItemScorer).
+// Thread rule: that of Task.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "trainer/data/batch_share.h"
+#include "trainer/data/sequence_sampler.h"
+#include "trainer/job/limits.h"
+#include "trainer/tasks/sequence_data.h"
+#include "trainer/tasks/task.h"
+
+namespace tandem::tasks {
+
+// The model's side of a ranking.
+class ItemScorer {
+ public:
+  virtual ~ItemScorer() = default;
+  // Prepares to score: pulls rows and computes the items' vectors. Collective.
+  virtual absl::Status Begin(const EvaluationArgs& args) = 0;
+  // The scores f32 [histories, num_items + 1] of all items after each history, in host memory.
+  // Column i is item i; column 0 means nothing. Histories are whole, oldest item first, and not
+  // empty. REQUIRES: Begin has succeeded.
+  virtual Tensor Scores(absl::Span<const absl::Span<const uint64_t>> histories,
+                        const EvaluationArgs& args) = 0;
+};
+
+class RankingEvaluation {
+ public:
+  // The rules of a job whose best evaluation is chosen by a rank.
+  static void Check(const Job& job, Limits* limits);
+  static void Resolve(Job* job);
+
+  // REQUIRES: all arguments outlive the evaluation.
+  RankingEvaluation(const Job* job, const SequenceData* data, const data::SequenceSampler* sampler,
+                    comm::ProcessGroup* group)
+      : job_(*job), data_(*data), sampler_(*sampler), group_(*group) {}
+
+  // Task::Evaluate. A line of the dump holds user, target, rank and the 20 best unseen items. Tabs
+  // separate them; ids are as in the file.
+  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args,
+                                      ItemScorer& scorer) const;
+
+ private:
+  // Ranks of other replicas' users are 0 until they are summed.
+  struct Ranks {
+    data::Split split = data::Split::VALID;
+    std::vector<double> full, sampled;  // one for each evaluated user
+  };
+
+  // Writes the ranks of a block of the evaluated users to their places.
+  void RankUsers(const data::BatchShare& block, const EvaluationArgs& args, ItemScorer& scorer,
+                 Ranks& ranks) const;
+  std::string LineOf(data::Split split, int64_t user, double rank,
+                     absl::Span<const float> scores) const;
+  Evaluation Summary(const Ranks& ranks) const;
+
+  const Job& job_;
+  const SequenceData& data_;
+  const data::SequenceSampler& sampler_;
+  comm::ProcessGroup& group_;
+};
+
+}  // namespace tandem::tasks

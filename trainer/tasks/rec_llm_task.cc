@@ -1,0 +1,340 @@
+#include "trainer/tasks/rec_llm_task.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/time/clock.h"
+#include "kernels/base/random.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/gemm.h"
+#include "trainer/data/batch_share.h"
+#include "trainer/data/training_counts.h"
+#include "trainer/models/model_flops.h"
+#include "trainer/models/sequence_input.h"
+#include "trainer/tasks/embedding_table.h"
+#include "trainer/tasks/evaluation_blocks.h"
+
+namespace tandem::tasks {
+
+struct RecLlmStep : StepInput {
+  models::ItemSet items;
+  Tensor item_index;  // i64 [R]: rows of the dense item table; undefined if servers hold the rows
+  std::vector<models::RecLlmInput> parts;
+  double text_weight = 0;
+
+  std::vector<Tensor*> Tensors() override {
+    std::vector<Tensor*> all = items.Tensors();
+    if (item_index.defined()) all.push_back(&item_index);
+    for (models::RecLlmInput& part : parts) {
+      const std::vector<Tensor*> more = part.Tensors();
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }
+};
+
+namespace {
+
+std::vector<uint64_t> TrainedItems(const data::Interactions& log) {
+  const std::vector<int64_t> counts = data::TrainingCounts(log);
+  std::vector<uint64_t> items;
+  for (uint64_t item = 1; item < counts.size(); ++item) {
+    if (counts[item] > 0) items.push_back(item);
+  }
+  return items;
+}
+
+Tensor Index(const std::vector<int64_t>& places) { return Tensor::FromVector(places); }
+
+}  // namespace
+
+void RecLlmTask::Check(const Job& job, Limits* limits) {
+  RankingEvaluation::Check(job, limits);
+  CheckRecLlm(job, limits);
+}
+
+void RecLlmTask::Resolve(Job* job) {
+  RankingEvaluation::Resolve(job);
+  ResolveRecLlm(job);
+}
+
+void RecLlmTask::ClearTrainingFields(Model* model) {
+  RecLlm& rec_llm = *model->mutable_rec_llm();
+  rec_llm.clear_dropout();
+  rec_llm.clear_init_stddev();
+  rec_llm.clear_item_loss();
+  rec_llm.clear_row_dropout();
+}
+
+RecLlmTask::RecLlmTask(const Job& job, const RecLlmData* data, const TaskEnvironment& environment)
+    : job_(job),
+      options_(job_.model().rec_llm()),
+      data_(data),
+      table_of_(RecLlmTablesOf(job)),
+      sampler_(&data->interactions(), {.seed = job.seed(),
+                                       .batch_size = job.train().batch_size(),
+                                       .max_length = options_.max_length(),
+                                       .sample_negatives = false}),
+      stream_(&data->title_symbols(), {.max_length = options_.max_length(),
+                                       .titles_per_history = options_.titles_per_history()}),
+      model_(RecLlmOptionsOf(job, data->vocabulary_size()), *environment.parameters),
+      tables_(environment.tables),
+      group_(environment.group),
+      trained_(TrainedItems(data->interactions())),
+      place_of_trained_(data->num_items() + 1, -1),
+      place_of_all_(data->num_items() + 1),
+      trained_words_(WordsOf(trained_)),
+      evaluation_(&job_, data, &sampler_, group_) {
+  for (size_t place = 0; place < trained_.size(); ++place)
+    place_of_trained_[trained_[place]] = static_cast<int64_t>(place);
+  std::iota(place_of_all_.begin(), place_of_all_.end(), 0);
+  ParameterSet& parameters = *environment.parameters;
+  const auto make = [&](const char* name, int64_t rows, int table) {
+    return parameters.Normal(name, Shape{rows, job_.tables(table).dim()},
+                             job_.tables(table).init_stddev());
+  };
+  const int64_t symbols = model_.options().vocabulary_size;
+  if (symbols > 0 && table_of_.token < 0) {
+    dense_.symbols = parameters.Normal("embedding.tokens", Shape{symbols, options_.dim()},
+                                       options_.init_stddev());
+  }
+  if (is_served()) return;
+  if (table_of_.token >= 0) dense_.symbols = make("embedding.tokens", symbols, table_of_.token);
+  dense_.items = make("items", data->num_embeddings(), table_of_.item);
+  if (table_of_.title >= 0)
+    dense_.words = make("titles", options_.title_buckets(), table_of_.title);
+}
+
+RecLlmTask::Words RecLlmTask::WordsOf(absl::Span<const uint64_t> items) const {
+  Words words;
+  std::vector<int64_t> offsets{0};
+  std::vector<uint64_t> buckets;
+  words.scale = Tensor::Empty(Shape{static_cast<int64_t>(items.size())}, DType::F32);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const absl::Span<const uint64_t> title =
+        data_->title_words().row(static_cast<int64_t>(items[i]));
+    if (table_of_.title >= 0) buckets.insert(buckets.end(), title.begin(), title.end());
+    offsets.push_back(static_cast<int64_t>(buckets.size()));
+    words.scale.data<float>()[i] = std::sqrt(static_cast<float>(title.size()));
+  }
+  words.offsets = Index(std::move(offsets));
+  if (is_served()) {
+    for (uint64_t& bucket : buckets) bucket = RowIdOf(static_cast<int64_t>(bucket));
+    sparse::MergedIds merged = sparse::MergeIds({buckets});
+    words.ids = std::move(merged.ids);
+    words.places = merged.places[0];
+  } else {
+    words.places = Index({buckets.begin(), buckets.end()});
+  }
+  return words;
+}
+
+models::ItemSet RecLlmTask::ItemsOf(size_t size, const std::vector<int64_t>& with_row,
+                                    const Words& words) {
+  return {.size = static_cast<int64_t>(size),
+          .with_row = Index(with_row),
+          .word_offsets = words.offsets,
+          .words = words.places,
+          .word_scale = words.scale};
+}
+
+bool RecLlmTask::DropsRow(int64_t step, uint64_t item) const {
+  const RandomKey key{job_.seed(), StableHash("row dropout")};
+  return UnitFloat(RandomBits(key, static_cast<uint64_t>(step), item)) < options_.row_dropout();
+}
+
+models::RecLlmInput RecLlmTask::InputOf(const data::StreamBatch& batch,
+                                        absl::Span<const int64_t> place_of) const {
+  std::vector<int64_t> inputs;
+  inputs.reserve(batch.places.size());
+  for (const uint64_t place : batch.places) {
+    inputs.push_back(data::IsItem(place)
+                         ? model_.options().vocabulary_size + place_of[data::ItemAt(place)]
+                         : static_cast<int64_t>(place));
+  }
+  return {.rows = {.offsets = Tensor::FromVector(batch.offsets),
+                   .positions = Tensor::FromVector(batch.positions),
+                   .row_index = Tensor::FromVector(batch.row_index),
+                   .max_length = stream_.options().max_length},
+          .inputs = Index(std::move(inputs)),
+          .item_places = Tensor::FromVector(batch.item_places),
+          .item_targets = Index({}),
+          .text_places = Tensor::FromVector(batch.text_places),
+          .text_targets = Tensor::FromVector(batch.text_targets)};
+}
+
+double RecLlmTask::Flops(const data::StreamBatch& batch) const {
+  const models::RecLlmOptions& model = model_.options();
+  double pairs = 0;
+  for (size_t s = 0; s + 1 < batch.offsets.size(); ++s)
+    pairs += models::CausalPairs(batch.offsets[s + 1] - batch.offsets[s]);
+  const auto tokens = static_cast<double>(batch.places.size()),
+             items = static_cast<double>(batch.item_places.size()),
+             symbols = static_cast<double>(batch.text_places.size()),
+             candidates = static_cast<double>(trained_.size());
+  return models::BlocksFlops({model.layers, model.dim, model.ffn_dim, tokens, pairs}) +
+         models::ProductFlops(items, model.dim, static_cast<int64_t>(trained_.size())) +
+         models::ProductFlops(symbols, model.dim, model.vocabulary_size) +
+         models::ProductFlops(candidates, model.item_dim, model.dim) +
+         (model.has_tower ? 2 * models::ProductFlops(candidates, model.dim, model.dim) : 0);
+}
+
+std::unique_ptr<StepInput> RecLlmTask::Prepare(int64_t step) const {
+  auto input = std::make_unique<RecLlmStep>();
+  const std::vector<int64_t> users =
+      sampler_.BatchUsers((step - 1) / steps_per_epoch(), (step - 1) % steps_per_epoch());
+  int64_t symbols = 0;
+  for (const int64_t user : users) {
+    const data::StreamCounts counts = stream_.Count(sampler_.TrainInputs(user));
+    input->global_tokens += counts.places;
+    input->global_targets += counts.items;
+    symbols += counts.symbols;
+  }
+  input->global_samples = static_cast<int64_t>(users.size());
+  input->text_weight = options_.text_loss() * static_cast<double>(input->global_targets) /
+                       static_cast<double>(std::max<int64_t>(1, symbols));
+  TakeItems(step, *input);
+  const int num_parts = job_.train().accumulate();
+  for (int part = 0; part < num_parts; ++part) {
+    TakeStreams(
+        users,
+        data::ShareOf(input->global_samples, group_->rank(), group_->size(), part, num_parts),
+        *input);
+  }
+  return input;
+}
+
+void RecLlmTask::TakeItems(int64_t step, RecLlmStep& input) const {
+  std::vector<int64_t> kept, index;
+  std::vector<uint64_t> ids;
+  for (size_t place = 0; place < trained_.size(); ++place) {
+    if (DropsRow(step, trained_[place])) continue;
+    kept.push_back(static_cast<int64_t>(place));
+    ids.push_back(trained_[place]);
+    index.push_back(PlaceOf(trained_[place]));
+  }
+  input.items = ItemsOf(trained_.size(), std::move(kept), trained_words_);
+  if (!is_served()) {
+    input.item_index = Index(std::move(index));
+    return;
+  }
+  input.ids.resize(static_cast<size_t>(job_.tables_size()));
+  input.ids[table_of_.item] = std::move(ids);
+  if (table_of_.title >= 0) input.ids[table_of_.title] = trained_words_.ids;
+  if (table_of_.token >= 0)
+    input.ids[table_of_.token] = AllRowIds(model_.options().vocabulary_size);
+}
+
+void RecLlmTask::TakeStreams(absl::Span<const int64_t> users, const data::BatchShare& share,
+                             RecLlmStep& input) const {
+  data::Jagged streams;
+  std::vector<int64_t> next;
+  for (int64_t sample = share.begin; sample < share.end; ++sample) {
+    const absl::Span<const uint64_t> inputs = sampler_.TrainInputs(users[sample]),
+                                     targets = sampler_.TrainTargets(users[sample]);
+    stream_.Append(inputs, &streams);
+    for (const uint64_t target : targets.last(static_cast<size_t>(stream_.Count(inputs).items)))
+      next.push_back(place_of_trained_[target]);
+  }
+  const data::StreamBatch batch =
+      data::PackStreams(std::move(streams), share.begin, stream_.options().max_length);
+  input.flops += Flops(batch);
+  input.parts.push_back(InputOf(batch, place_of_trained_));
+  input.parts.back().item_targets = Index(std::move(next));
+}
+
+Variable RecLlmTask::LossSum(Context& context, const StepInput& input, int part,
+                             absl::Span<const Variable> rows) const {
+  const auto& step = static_cast<const RecLlmStep&>(input);
+  const models::RecLlmInput& batch = step.parts[part];
+  const auto rows_of = [&](int table, const Variable& dense) {
+    return is_served() && table >= 0 ? rows[table] : dense;
+  };
+  const Variable items =
+      is_served() ? rows[table_of_.item] : ops::GatherRows(context, dense_.items, step.item_index);
+  const Variable vectors =
+      model_.ItemVectors(context, items, rows_of(table_of_.title, dense_.words), step.items);
+  const Variable hidden =
+      model_.Encode(context, rows_of(table_of_.token, dense_.symbols), vectors, batch);
+  const Variable loss = ops::Scale(context, model_.ItemLossSum(context, hidden, vectors, batch),
+                                   options_.item_loss());
+  if (!model_.options().predicts_text) return loss;
+  return ops::Add(
+      context, loss,
+      ops::Scale(context, model_.TextLossSum(context, hidden, batch), step.text_weight));
+}
+
+absl::StatusOr<RecLlmTask::Rows> RecLlmTask::AllRows(const std::vector<uint64_t>& words,
+                                                     absl::Time deadline) const {
+  Rows rows = dense_;
+  const auto pull = [&](int table, const std::vector<uint64_t>& ids, Variable* to) -> absl::Status {
+    if (!is_served() || table < 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const Tensor values, PullRows(*tables_, table, ids, deadline));
+    *to = Variable::Constant(values);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(pull(table_of_.item, trained_, &rows.items));
+  RETURN_IF_ERROR(pull(table_of_.title, words, &rows.words));
+  RETURN_IF_ERROR(
+      pull(table_of_.token, AllRowIds(model_.options().vocabulary_size), &rows.symbols));
+  return rows;
+}
+
+absl::Status RecLlmTask::Begin(const EvaluationArgs& args) {
+  std::vector<uint64_t> all(place_of_all_.size());
+  std::iota(all.begin(), all.end(), 0);
+  const Words words = WordsOf(all);  // item 0 is nobody and has no words
+  ASSIGN_OR_RETURN(const Rows rows, AllRows(words.ids, absl::Now() + args.timeout));
+  Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
+  const auto there = [&](const Tensor& x) { return x.To(args.stream->device(), *args.stream); };
+  models::ItemSet items = ItemsOf(all.size(), {trained_.begin(), trained_.end()}, words);
+  for (Tensor* tensor : items.Tensors()) *tensor = there(*tensor);
+  Variable item_rows = rows.items;
+  if (!is_served()) {
+    std::vector<int64_t> index;
+    for (const uint64_t item : trained_) index.push_back(PlaceOf(item));
+    item_rows = ops::GatherRows(context, rows.items, there(Index(std::move(index))));
+  }
+  vectors_ = model_.ItemVectors(context, item_rows, rows.words, items).value();
+  symbols_ = rows.symbols;
+  text_nats_ = text_bytes_ = 0;
+  return args.stream->status();
+}
+
+Tensor RecLlmTask::Scores(absl::Span<const absl::Span<const uint64_t>> histories,
+                          const EvaluationArgs& args) {
+  Stream& stream = *args.stream;
+  data::Jagged streams;
+  for (const absl::Span<const uint64_t> history : histories) stream_.Append(history, &streams);
+  const data::StreamBatch batch =
+      data::PackStreams(std::move(streams), 0, stream_.options().max_length);
+  models::RecLlmInput input = InputOf(batch, place_of_all_);
+  for (Tensor* tensor : input.Tensors()) *tensor = tensor->To(stream.device(), stream);
+  Context context({.stream = &stream, .seed = job_.seed(), .training = false});
+  const Variable hidden = model_.Encode(context, symbols_, Variable::Constant(vectors_), input);
+  const Tensor users = models::LastRows(context, hidden, input.rows);
+  const Tensor scores = context.Empty(Shape{users.dim(0), vectors_.dim(0)}, DType::F32);
+  kernels::Gemm({.a = users.view(), .b = vectors_.view(), .c = scores.view(), .transpose_b = true},
+                stream);
+  if (model_.options().predicts_text) {
+    const Tensor losses = model_.TextLosses(context, hidden, input).ToHost(stream);
+    for (size_t i = 0; i < batch.text_targets.size(); ++i) {
+      text_nats_ += losses.data<float>()[i];
+      text_bytes_ += static_cast<double>(data_->BytesOf(batch.text_targets[i]));
+    }
+  }
+  return scores.ToHost(stream);
+}
+
+absl::StatusOr<Evaluation> RecLlmTask::Evaluate(EvaluationSplit split, const EvaluationArgs& args) {
+  ASSIGN_OR_RETURN(Evaluation evaluation, evaluation_.Evaluate(split, args, *this));
+  if (evaluation.metrics.empty() || !model_.options().predicts_text) return evaluation;
+  std::vector<double> text{text_nats_, text_bytes_};
+  RETURN_IF_ERROR(SumShares(*group_, args, "text losses", &text));
+  if (text[1] > 0) evaluation.metrics["text_loss"] = text[0] / text[1];
+  if (!std::isfinite(text[0])) evaluation.selection = std::nan("");
+  return evaluation;
+}
+
+}  // namespace tandem::tasks

@@ -1,0 +1,98 @@
+// A recommender that reads, as a task: streams of titles and items, the RecLlm model with its two
+// losses, and the ranking of the whole catalogue by the state after a user's last item.
+// Thread rule: that of Task.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "trainer/data/item_stream.h"
+#include "trainer/data/sequence_sampler.h"
+#include "trainer/models/rec_llm.h"
+#include "trainer/tasks/ranking_evaluation.h"
+#include "trainer/tasks/rec_llm_data.h"
+#include "trainer/tasks/rec_llm_rules.h"
+
+namespace tandem::tasks {
+
+struct RecLlmStep;
+
+class RecLlmTask : public Task, private ItemScorer {
+ public:
+  using Data = RecLlmData;
+  static absl::StatusOr<RecLlmFiles> ReadData(const Job& job, DataUse use,
+                                              const std::string& item_ids) {
+    return RecLlmData::ReadFiles(job, use, item_ids);
+  }
+  static void Check(const Job& job, Limits* limits);
+  static void Resolve(Job* job);
+  static void ClearTrainingFields(Model* model);
+
+  RecLlmTask(const Job& job, const RecLlmData* data, const TaskEnvironment& environment);
+
+  int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
+  std::unique_ptr<StepInput> Prepare(int64_t step) const override;
+  // The item loss, plus the text loss by the weight of each. Both are means when the loop has
+  // divided the sum by the number of item targets.
+  Variable LossSum(Context& context, const StepInput& input, int part,
+                   absl::Span<const Variable> rows) const override;
+  // Adds "text_loss", in nats per byte of the titles that the evaluated users' streams show.
+  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
+
+ private:
+  // The words of a list of items, as rows of the table "title".
+  struct Words {
+    std::vector<uint64_t> ids;      // distinct, ascending; empty if all rows are at hand
+    Tensor offsets, places, scale;  // ItemSet
+  };
+  // The rows that all vectors are made of; undefined where the model has none.
+  struct Rows {
+    Variable items, words, symbols;
+  };
+
+  bool is_served() const { return tables_ != nullptr; }
+  Words WordsOf(absl::Span<const uint64_t> items) const;
+  static models::ItemSet ItemsOf(size_t size, const std::vector<int64_t>& with_row,
+                                 const Words& words);
+  // Adds to the input of a step: its items and their rows, or the streams of a share of its users.
+  void TakeItems(int64_t step, RecLlmStep& input) const;
+  void TakeStreams(absl::Span<const int64_t> users, const data::BatchShare& share,
+                   RecLlmStep& input) const;
+  // True if the step leaves the item's row out.
+  bool DropsRow(int64_t step, uint64_t item) const;
+  // The input of a batch whose items have the places `place_of` in the item set.
+  models::RecLlmInput InputOf(const data::StreamBatch& batch,
+                              absl::Span<const int64_t> place_of) const;
+  double Flops(const data::StreamBatch& batch) const;
+  absl::StatusOr<Rows> AllRows(const std::vector<uint64_t>& words, absl::Time deadline) const;
+
+  // ItemScorer.
+  absl::Status Begin(const EvaluationArgs& args) override;
+  Tensor Scores(absl::Span<const absl::Span<const uint64_t>> histories,
+                const EvaluationArgs& args) override;
+
+  const Job job_;
+  const RecLlm& options_;  // of job_
+  const RecLlmData* const data_;
+  const RecLlmTables table_of_;
+  const data::SequenceSampler sampler_;
+  const data::ItemStream stream_;
+  const models::RecLlm model_;
+  sparse::RemoteEmbedding* const tables_;
+  comm::ProcessGroup* const group_;
+  // Dense parameters; undefined if servers hold the rows or the model has none.
+  Rows dense_;
+  std::vector<uint64_t> trained_;  // items with a training occurrence: all candidates, ascending
+  std::vector<int64_t> place_of_trained_, place_of_all_;  // by item
+  Words trained_words_;
+  const RankingEvaluation evaluation_;
+
+  // An evaluation under way.
+  Tensor vectors_;  // [num_items + 1, dim]
+  Variable symbols_;
+  double text_nats_ = 0, text_bytes_ = 0;  // of this replica's users
+};
+
+}  // namespace tandem::tasks
