@@ -58,6 +58,7 @@ absl::Status CheckNames(const CheckpointManifest& manifest) {
   };
   bool fine = check(manifest.dense());
   if (manifest.has_items()) fine &= check(manifest.items());
+  if (manifest.has_catalogue()) fine &= check(manifest.catalogue());
   for (const SavedFile& file : manifest.rows()) fine &= check(file);
   return fine ? absl::OkStatus()
               : absl::FailedPreconditionError("a file's name is missing, repeated or a path");

@@ -117,19 +117,26 @@ absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, Choice choice
   RETURN_IF_ERROR(Checked(checkpoint.folder, checkpoint.manifest.dense()));
   if (checkpoint.manifest.has_items())
     RETURN_IF_ERROR(Checked(checkpoint.folder, checkpoint.manifest.items()));
+  if (checkpoint.manifest.has_catalogue())
+    RETURN_IF_ERROR(Checked(checkpoint.folder, checkpoint.manifest.catalogue()));
   for (const SavedFile& file : checkpoint.manifest.rows())
     RETURN_IF_ERROR(Checked(checkpoint.folder, file));
   return checkpoint;
 }
 
-absl::StatusOr<std::string> ReadItemIds(const Checkpoint& checkpoint) {
-  if (!checkpoint.manifest.has_items()) return std::string();
-  std::ifstream file(checkpoint.folder + "/" + checkpoint.manifest.items().name(),
-                     std::ios::binary);
-  std::string lines{std::istreambuf_iterator<char>(file), {}};
-  if (lines.size() == checkpoint.manifest.items().bytes()) return lines;
-  return absl::FailedPreconditionError(
-      absl::StrCat("checkpoint ", checkpoint.folder, ": the ids of its items cannot be read"));
+absl::StatusOr<SavedItems> ReadItems(const Checkpoint& checkpoint) {
+  const CheckpointManifest& manifest = checkpoint.manifest;
+  SavedItems items;
+  for (const auto& [file, text] : {std::pair(&manifest.items(), &items.ids),
+                                   std::pair(&manifest.catalogue(), &items.catalogue)}) {
+    if (file->name().empty()) continue;
+    std::ifstream stream(checkpoint.folder + "/" + file->name(), std::ios::binary);
+    text->assign(std::istreambuf_iterator<char>(stream), {});
+    if (text->size() == file->bytes()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("checkpoint ", checkpoint.folder, ": ", file->name(), " cannot be read"));
+  }
+  return items;
 }
 
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters) {

@@ -29,8 +29,11 @@ enum class Choice { NEWEST, BEST };
 // `path` is a checkpoint or a folder of checkpoints. Checks every file.
 absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, Choice choice);
 
-// Returns the ids of the items that the run mapped, one per line; empty if the run mapped none.
-absl::StatusOr<std::string> ReadItemIds(const Checkpoint& checkpoint);
+// The texts of CheckpointManifest.items and .catalogue; empty if the run had none.
+struct SavedItems {
+  std::string ids, catalogue;
+};
+absl::StatusOr<SavedItems> ReadItems(const Checkpoint& checkpoint);
 
 // Overwrites the values of all parameters. Each must be in the checkpoint with its name, type,
 // shape and finite numbers. Any other tensor but optimizer slots is an error. On error nothing has

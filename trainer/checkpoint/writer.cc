@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 
 // Lets the answer of the servers, which have the deadline, arrive.
 constexpr absl::Duration kAnswer = absl::Seconds(1);
-constexpr char kDenseFile[] = "dense.safetensors", kItemsFile[] = "items.txt";
+constexpr char kDenseFile[] = "dense.safetensors", kItemsFile[] = "items.txt",
+               kCatalogueFile[] = "catalogue.tsv";
 
 absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs& args) {
   Safetensors content;
@@ -48,12 +49,13 @@ absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs&
   return file;
 }
 
-absl::StatusOr<SavedFile> WriteItems(const std::string& folder, const std::string& item_ids) {
-  FileWriter writer(folder + "/" + kItemsFile);
-  writer.Append(item_ids.data(), item_ids.size());
+absl::StatusOr<SavedFile> WriteText(const std::string& folder, const char* name,
+                                    const std::string& text) {
+  FileWriter writer(folder + "/" + name);
+  writer.Append(text.data(), text.size());
   ASSIGN_OR_RETURN(const FileDigest digest, writer.Finish());
   SavedFile file;
-  file.set_name(kItemsFile);
+  file.set_name(name);
   file.set_bytes(digest.num_bytes);
   file.set_crc32c(digest.crc32c);
   return file;
@@ -71,7 +73,11 @@ absl::Status WriteFiles(const std::string& draft, const WriteArgs& args) {
   *manifest.mutable_dense() = *dense;
   manifest.mutable_rows()->Add(rows->begin(), rows->end());
   if (!args.item_ids.empty()) {
-    ASSIGN_OR_RETURN(*manifest.mutable_items(), WriteItems(draft, args.item_ids));
+    ASSIGN_OR_RETURN(*manifest.mutable_items(), WriteText(draft, kItemsFile, args.item_ids));
+  }
+  if (!args.catalogue.empty()) {
+    ASSIGN_OR_RETURN(*manifest.mutable_catalogue(),
+                     WriteText(draft, kCatalogueFile, args.catalogue));
   }
   RETURN_IF_ERROR(WriteManifest(draft, std::move(manifest)));
   return SyncFolder(draft);

@@ -20,8 +20,9 @@ struct WriteArgs {
   CheckpointManifest manifest;               // without files
   const optim::DenseState* state = nullptr;  // with the entries of all parameters
   ps::TableAdmin* tables = nullptr;
-  std::string item_ids = {};  // ids of mapped items, one per line; empty: none
-  int keep = 1;               // how many checkpoints stay, newest first; the best one also stays
+  std::string item_ids = {};   // CheckpointManifest.items; empty: none
+  std::string catalogue = {};  // CheckpointManifest.catalogue; empty: none
+  int keep = 1;                // how many checkpoints stay, newest first; the best one also stays
   absl::Time deadline;
 };
 

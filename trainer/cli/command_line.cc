@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "kernels/base/utf8.h"
 #include "rpc/address.h"
 #include "rpc/process.h"
+#include "trainer/cli/checkpoint_commands.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/help_text.h"
 #include "trainer/cli/process/failure.h"
@@ -23,15 +25,8 @@ namespace {
 
 using report::LogFormat;
 
-template <class Options>
-void AddJobFlags(CLI::App& command, Options& options) {
-  command.add_option("job", options.job_path, "job file, protobuf text format (proto/job.proto)")
-      ->required();
-  AddSetFlag(command, options.sets);
-}
-
 void AddRunFlags(CLI::App& command, RunOptions& options) {
-  AddJobFlags(command, options);
+  AddJobFlags(command, options.job_path, options.sets);
   command.add_option("--ps", options.num_ps, "parameter servers")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -158,7 +153,63 @@ bool ArgumentsAreUtf8(int argc, char** argv) {
   return true;
 }
 
+// Each adder keeps its commands' options alive in their callbacks.
+
+void AddLaunch(CLI::App& app, const tasks::Kinds& kinds, int* code) {
+  const auto options = std::make_shared<RunOptions>();
+  auto* command = app.add_subcommand(
+      "launch", "run a whole job on this machine: one master, servers, trainers");
+  AddRunFlags(*command, *options);
+  command->add_flag("--local", options->local,
+                    "everything in one process; replicas are threads; the same bits");
+  AddMasterFlag(*command, options->master, "the master's address; default: a free port");
+  command->callback(
+      [options, &kinds, code] { *code = WithinLimits([&] { return Launch(*options, kinds); }); });
+}
+
+void AddRoles(CLI::App& app, const tasks::Kinds& kinds, int* code) {
+  struct Role {
+    const char *name, *about;
+    int (*run)(const RoleOptions&, const tasks::Kinds&);
+  };
+  for (const Role& role :
+       {Role{"master", "run a job's master", RunMaster},
+        Role{"ps", "run one parameter server of a job", RunPs},
+        Role{"trainer", "run one trainer of a job", RunTrainer},
+        Role{"worker", "run one worker of a job, which hosts remote modules", RunWorker}}) {
+    // Each command has its own options, because their defaults differ.
+    const auto options = std::make_shared<RoleOptions>();
+    auto* command = app.add_subcommand(role.name, role.about);
+    AddRoleFlags(*command, *options, /*is_master=*/role.run == RunMaster);
+    command->callback([options, &kinds, code, run = role.run] {
+      *code = WithinLimits([&] { return run(*options, kinds); });
+    });
+  }
+}
+
+void AddSynthesize(CLI::App& app, int* code) {
+  const auto options = std::make_shared<SynthesizeOptions>();
+  auto* command = app.add_subcommand(
+      "synthesize",
+      "write an interaction log with planted structure and print what can be reached on it");
+  command->add_option("--out", options->out, "the log, SEQUENCES format")->required();
+  command->add_option("--seed", options->seed, "")->capture_default_str();
+  command->add_option("--users", options->users, "")->capture_default_str();
+  command->add_option("--items", options->items, "")->capture_default_str();
+  command->add_option("--min-length", options->min_length, "items of a user, at least")
+      ->capture_default_str();
+  command->add_option("--max-length", options->max_length, "items of a user, at most")
+      ->capture_default_str();
+  command->callback([options, code] { *code = Synthesize(*options); });
+}
+
 }  // namespace
+
+void AddJobFlags(CLI::App& command, std::string& job_path, std::vector<std::string>& sets) {
+  command.add_option("job", job_path, "job file, protobuf text format (proto/job.proto)")
+      ->required();
+  AddSetFlag(command, sets);
+}
 
 void AddSetFlag(CLI::App& command, std::vector<std::string>& sets) {
   command
@@ -181,104 +232,12 @@ int RunCommandLine(int argc, char** argv, const tasks::Kinds& kinds,
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "print this help");
   int code = 0;
-
-  RunOptions launch;
-  auto* launch_command = app.add_subcommand(
-      "launch", "run a whole job on this machine: one master, servers, trainers");
-  AddRunFlags(*launch_command, launch);
-  launch_command->add_flag("--local", launch.local,
-                           "everything in one process; replicas are threads; the same bits");
-  AddMasterFlag(*launch_command, launch.master, "the master's address; default: a free port");
-  launch_command->callback([&] { code = WithinLimits([&] { return Launch(launch, kinds); }); });
-
-  // Each command has its own options, because their defaults differ.
-  RoleOptions master_options, ps_options, trainer_options, worker_options;
-  auto* master = app.add_subcommand("master", "run a job's master");
-  AddRoleFlags(*master, master_options, true);
-  master->callback([&] { code = WithinLimits([&] { return RunMaster(master_options, kinds); }); });
-  auto* ps = app.add_subcommand("ps", "run one parameter server of a job");
-  AddRoleFlags(*ps, ps_options, false);
-  ps->callback([&] { code = WithinLimits([&] { return RunPs(ps_options, kinds); }); });
-  auto* trainer = app.add_subcommand("trainer", "run one trainer of a job");
-  AddRoleFlags(*trainer, trainer_options, false);
-  trainer->callback(
-      [&] { code = WithinLimits([&] { return RunTrainer(trainer_options, kinds); }); });
-  auto* worker =
-      app.add_subcommand("worker", "run one worker of a job, which hosts remote modules");
-  AddRoleFlags(*worker, worker_options, false);
-  worker->callback([&] { code = WithinLimits([&] { return RunWorker(worker_options, kinds); }); });
-
-  EvalOptions eval;
-  auto* eval_command = app.add_subcommand("eval",
-                                          "evaluate a checkpoint: a recommender on the test split, "
-                                          "a text's model on the validation part");
-  AddJobFlags(*eval_command, eval);
-  eval_command
-      ->add_option("--checkpoint", eval.checkpoint,
-                   "a run's OUT/checkpoints (the best) or one step's folder in it")
-      ->type_name("DIR")
-      ->required();
-  eval_command
-      ->add_option("--dump", eval.dump,
-                   "write one line per user: user, target, rank, the 20 best items; of a text one "
-                   "per window: number, symbols, mean loss")
-      ->type_name("FILE");
-  eval_command->callback([&] { code = Eval(eval, kinds); });
-
-  GenerateOptions generate;
-  auto* generate_command =
-      app.add_subcommand("generate", "let a saved language model go on with a text");
-  generate_command
-      ->add_option("--checkpoint", generate.checkpoint,
-                   "a run's OUT/checkpoints (the best) or one step's folder in it")
-      ->type_name("DIR")
-      ->required();
-  generate_command->add_option("--prompt", generate.prompt,
-                               "what the text begins with; default: a line end, or the first "
-                               "symbol of a model that knows none");
-  generate_command->add_option("--length", generate.length, "symbols to write")
-      ->capture_default_str();
-  generate_command
-      ->add_option("--temperature", generate.temperature,
-                   "below 1: surer; 0: always the likeliest symbol")
-      ->capture_default_str();
-  generate_command
-      ->add_option("--top-k", generate.top_k, "draw from the k likeliest symbols; 0: from all")
-      ->capture_default_str();
-  generate_command
-      ->add_option("--top-p", generate.top_p,
-                   "draw from the likeliest symbols that together have this probability")
-      ->capture_default_str();
-  generate_command->add_option("--seed", generate.seed, "the same seed gives the same text")
-      ->capture_default_str();
-  generate_command->callback([&] { code = Generate(generate, kinds); });
-
+  AddLaunch(app, kinds, &code);
+  AddRoles(app, kinds, &code);
+  AddCheckpointCommands(app, kinds, &code);
   for (const AddCommands add : more) add(app, kinds, &code);
 
-  InspectOptions inspect;
-  auto* inspect_command =
-      app.add_subcommand("inspect", "check every byte of a checkpoint and list what it holds");
-  inspect_command
-      ->add_option("checkpoint", inspect.checkpoint,
-                   "a run's OUT/checkpoints (all are checked) or one step's folder in it")
-      ->type_name("DIR")
-      ->required();
-  inspect_command->callback([&] { code = Inspect(inspect); });
-
-  SynthesizeOptions synthesize;
-  auto* synthesize_command = app.add_subcommand(
-      "synthesize",
-      "write an interaction log with planted structure and print what can be reached on it");
-  synthesize_command->add_option("--out", synthesize.out, "the log, SEQUENCES format")->required();
-  synthesize_command->add_option("--seed", synthesize.seed, "")->capture_default_str();
-  synthesize_command->add_option("--users", synthesize.users, "")->capture_default_str();
-  synthesize_command->add_option("--items", synthesize.items, "")->capture_default_str();
-  synthesize_command->add_option("--min-length", synthesize.min_length, "items of a user, at least")
-      ->capture_default_str();
-  synthesize_command->add_option("--max-length", synthesize.max_length, "items of a user, at most")
-      ->capture_default_str();
-  synthesize_command->callback([&] { code = Synthesize(synthesize); });
-
+  AddSynthesize(app, &code);
   app.add_subcommand("help", "explain a command: help bench step");
   app.set_version_flag("--version", VersionText,
                        "print version, commit and what this machine computes with");

@@ -22,6 +22,8 @@ using AddCommands = void (*)(CLI::App& app, const tasks::Kinds& kinds, int* code
 int RunCommandLine(int argc, char** argv, const tasks::Kinds& kinds,
                    const std::vector<AddCommands>& more);
 
+// Adds the job file to a command, and AddSetFlag.
+void AddJobFlags(CLI::App& command, std::string& job_path, std::vector<std::string>& sets);
 // Adds `--set PATH=VALUE` to a command.
 void AddSetFlag(CLI::App& command, std::vector<std::string>& sets);
 

@@ -40,6 +40,15 @@ struct GenerateOptions {
 };
 int Generate(const GenerateOptions& options, const tasks::Kinds& kinds);
 
+struct RecommendOptions {
+  std::string checkpoint;  // a step's folder, or a folder of several: takes the best
+  // One of: item ids separated by commas; a file of lines `user item item ...`.
+  std::string history, users;
+  int top = 10;
+  bool json = false;
+};
+int Recommend(const RecommendOptions& options, const tasks::Kinds& kinds);
+
 struct InspectOptions {
   // A step's folder, or a folder of several: checks all, describes the newest.
   std::string checkpoint;

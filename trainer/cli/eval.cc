@@ -65,8 +65,8 @@ absl::StatusOr<std::unique_ptr<tasks::JobData>> ReadDataOf(const checkpoint::Che
   const uint64_t catalogue = checkpoint::CatalogueOf(manifest);
   if (catalogue != 0 && job->data().ids() == Data::DENSE)
     job->mutable_data()->set_num_items(catalogue);
-  ASSIGN_OR_RETURN(const std::string item_ids, checkpoint::ReadItemIds(saved));
-  auto data = kinds.ReadData(*job, tasks::DataUse::EVALUATE, item_ids);
+  ASSIGN_OR_RETURN(const checkpoint::SavedItems items, checkpoint::ReadItems(saved));
+  auto data = kinds.ReadData(*job, tasks::DataUse::EVALUATE, {items.ids, items.catalogue});
   if (catalogue == 0 || data.status().code() != absl::StatusCode::kDataLoss) return data;
   return absl::DataLossError(absl::StrCat(data.status().message(),
                                           " (the checkpoint's catalogue is 1 .. ", catalogue, ")"));

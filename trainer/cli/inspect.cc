@@ -88,7 +88,8 @@ struct Inspected {
   TableCounts tables;
 
   uint64_t bytes() const {
-    uint64_t sum = saved.manifest.dense().bytes() + saved.manifest.items().bytes();
+    uint64_t sum = saved.manifest.dense().bytes() + saved.manifest.items().bytes() +
+                   saved.manifest.catalogue().bytes();
     for (const SavedFile& file : saved.manifest.rows()) sum += file.bytes();
     return sum;
   }
@@ -226,6 +227,7 @@ void PrintFiles(const checkpoint::Checkpoint& saved) {
   };
   add(saved.manifest.dense());
   if (saved.manifest.has_items()) add(saved.manifest.items());
+  if (saved.manifest.has_catalogue()) add(saved.manifest.catalogue());
   for (const SavedFile& file : saved.manifest.rows()) add(file);
   Print(std::move(table));
 }

@@ -66,8 +66,8 @@ absl::StatusOr<checkpoint::Checkpoint> OpenNewest(const std::string& folder) {
 // have later numbers.
 absl::Status CheckItemNumbers(const checkpoint::Checkpoint& saved, const Job& job,
                               const tasks::JobData& data) {
-  ASSIGN_OR_RETURN(const std::string item_ids, checkpoint::ReadItemIds(saved));
-  if (absl::StartsWith(data.ItemIds(), item_ids)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const checkpoint::SavedItems items, checkpoint::ReadItems(saved));
+  if (absl::StartsWith(data.ItemIds(), items.ids)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "checkpoint ", saved.folder, ": its items have other numbers than those of ",
       Printable(job.data().path()),

@@ -31,7 +31,7 @@ TiedRank TiedRankOf(absl::Span<const float> scores, uint64_t target,
 double RankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen);
 
 // The `count` best candidates of a full ranking, best first, equal scores by ascending id. Fewer if
-// there are fewer candidates.
+// there are fewer candidates. `target` is 0 if there is none.
 // REQUIRES: count > 0.
 std::vector<uint64_t> TopIds(absl::Span<const float> scores, uint64_t target,
                              absl::Span<const uint64_t> seen, int count);

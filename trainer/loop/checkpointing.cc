@@ -51,6 +51,7 @@ absl::Status Write(const Replica& replica) {
                                    .state = &state,
                                    .tables = replica.clients.tables,
                                    .item_ids = replica.data.ItemIds(),
+                                   .catalogue = replica.data.Catalogue(),
                                    .keep = replica.job.checkpoint().keep(),
                                    .deadline = deadline});
   if (absl::IsOutOfRange(written))

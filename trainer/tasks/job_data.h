@@ -35,6 +35,9 @@ class JobData {
   // With data.ids MAP: returns the items' ids in the order of their numbers, one per line
   // (data/id_map.h). Else empty.
   virtual std::string ItemIds() const { return ""; }
+  // Returns what a checkpoint keeps of the items beside their ids (data/saved_catalogue.h). Empty
+  // if nothing.
+  virtual std::string Catalogue() const { return ""; }
   // Returns the number of embedding rows in use: ids 1 .. the catalogue's size, or all symbols.
   virtual int64_t num_embeddings() const = 0;
   virtual std::unique_ptr<Task> MakeTask(const Job& job,
@@ -43,8 +46,14 @@ class JobData {
   virtual std::vector<ReferenceColumn> References() const = 0;
 };
 
-// The use of the data. Each use needs a different amount of data.
-enum class DataUse { TRAIN, EVALUATE };
+// The use of the data. Each use needs a different amount of data: RECOMMEND takes histories from
+// elsewhere, and everything else from a checkpoint.
+enum class DataUse { TRAIN, EVALUATE, RECOMMEND };
+
+// What a checkpoint keeps of its run's items: JobData::ItemIds and JobData::Catalogue.
+struct SavedItems {
+  std::string ids = "", catalogue = "";
+};
 
 // Returns a checkpoint's record of the file `path`.
 SavedFile FileOf(const std::string& path, const FileDigest& digest);

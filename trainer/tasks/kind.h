@@ -18,8 +18,9 @@ struct Kind {
   job::ModelRules rules;
   // Reads the job's data (JobData).
   absl::StatusOr<std::unique_ptr<JobData>> (*read)(const Job& job, DataUse use,
-                                                   const std::string& item_ids) = nullptr;
+                                                   const SavedItems& saved) = nullptr;
   MakeTextDecoder make_decoder = nullptr;  // null: the model writes no text
+  bool ranks_items = false;                // Task::kRanksItems
 };
 
 // Data over which T is the task. So tasks of several kinds can share one class of data.
@@ -37,8 +38,8 @@ class DataOf : public T::Data {
 
 template <class T>
 absl::StatusOr<std::unique_ptr<JobData>> ReadDataOf(const Job& job, DataUse use,
-                                                    const std::string& item_ids) {
-  ASSIGN_OR_RETURN(auto files, T::ReadData(job, use, item_ids));
+                                                    const SavedItems& saved) {
+  ASSIGN_OR_RETURN(auto files, T::ReadData(job, use, saved));
   return std::make_unique<DataOf<T>>(std::move(files));
 }
 
@@ -76,7 +77,8 @@ Kind Add(std::string name) {
                     .old_placement = T::kOldPlacement,
                     .has_bf16 = T::kHasBf16},
           .read = ReadDataOf<T>,
-          .make_decoder = T::MakeDecoder};
+          .make_decoder = T::MakeDecoder,
+          .ranks_items = T::kRanksItems};
 }
 
 }  // namespace tandem::tasks

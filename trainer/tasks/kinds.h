@@ -23,11 +23,11 @@ class Kinds {
 
   // Reads the job's data. DataLoss if the files hold nothing for `use`; the error says what is
   // needed and what was found.
-  // `item_ids`, from JobData::ItemIds, is the whole catalogue of a job with data.ids MAP. Empty:
+  // `saved` is a checkpoint's: its ids are the whole catalogue of a job with data.ids MAP. Empty:
   // the catalogue is the ids in the files.
   absl::StatusOr<std::unique_ptr<JobData>> ReadData(const Job& job, DataUse use = DataUse::TRAIN,
-                                                    const std::string& item_ids = "") const {
-    return Of(job).read(job, use, item_ids);
+                                                    const SavedItems& saved = {}) const {
+    return Of(job).read(job, use, saved);
   }
 
  private:

@@ -124,8 +124,10 @@ absl::StatusOr<Evaluation> RankingEvaluation::Evaluate(EvaluationSplit split,
 Evaluation RankingEvaluation::Summary(const Ranks& ranks) const {
   Evaluation evaluation;
   AddRankingMetrics("", data::Summarise(ranks.full), &evaluation.metrics);
-  AddColdAndWarm(ranks.full, ColdTargets(data_.interactions(), ranks.split, data_.cold_below()),
-                 &evaluation.metrics);
+  AddColdAndWarm(
+      ranks.full,
+      ColdTargets(data_.interactions(), ranks.split, data_.training_counts(), data_.cold_below()),
+      &evaluation.metrics);
   if (!ranks.sampled.empty())
     AddRankingMetrics("sampled_", data::Summarise(ranks.sampled), &evaluation.metrics);
   const bool by_sampled = !ranks.sampled.empty() && job_.train().select_by() == VALID_SAMPLED_MRR;

@@ -1,7 +1,6 @@
 #include "trainer/tasks/ranking_metrics.h"
 
 #include "kernels/base/check.h"
-#include "trainer/data/training_counts.h"
 
 namespace tandem::tasks {
 
@@ -15,15 +14,14 @@ void AddRankingMetrics(const std::string& prefix, const data::RankingMetrics& ra
 }
 
 std::vector<bool> ColdTargets(const data::Interactions& log, data::Split split,
-                              int64_t cold_below) {
+                              const std::vector<int64_t>& training_counts, int64_t cold_below) {
   std::vector<bool> cold;
   if (cold_below == 0) return cold;
-  const std::vector<int64_t> counts = data::TrainingCounts(log);
   for (int64_t user = 0; user < log.items.size(); ++user) {
     const absl::Span<const uint64_t> items = log.items.row(user);
     if (items.size() < data::kMinEvaluationItems) continue;
     const uint64_t target = items[items.size() - (split == data::Split::TEST ? 1 : 2)];
-    cold.push_back(counts[target] < cold_below);
+    cold.push_back(training_counts[target] < cold_below);
   }
   return cold;
 }

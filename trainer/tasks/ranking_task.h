@@ -20,9 +20,10 @@ namespace tandem::tasks {
 class RankingTask : public Task, private ItemScorer {
  public:
   using Data = SequenceData;
+  static constexpr bool kRanksItems = true;
   static absl::StatusOr<SequenceFiles> ReadData(const Job& job, DataUse use,
-                                                const std::string& item_ids) {
-    return SequenceData::Read(job, use, item_ids);
+                                                const SavedItems& saved) {
+    return SequenceData::Read(job, use, saved);
   }
   // The job has exactly one table, "item", and the best evaluation is chosen by a rank.
   static void Check(const Job& job, Limits* limits);
@@ -35,6 +36,7 @@ class RankingTask : public Task, private ItemScorer {
   absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override {
     return evaluation_.Evaluate(split, args, *this);
   }
+  ItemScorer* scorer() override { return this; }
 
  protected:
   struct Sampling {

@@ -35,8 +35,8 @@ data::Vocabulary VocabularyOf(const SequenceData& data) {
 }  // namespace
 
 absl::StatusOr<RecLlmFiles> RecLlmData::ReadFiles(const Job& job, DataUse use,
-                                                  const std::string& item_ids) {
-  ASSIGN_OR_RETURN(SequenceFiles log, SequenceData::Read(job, use, item_ids));
+                                                  const SavedItems& saved) {
+  ASSIGN_OR_RETURN(SequenceFiles log, SequenceData::Read(job, use, saved));
   return RecLlmFiles{.log = std::move(log),
                      .unit = job.data().text(),
                      .title_buckets = static_cast<uint64_t>(job.model().rec_llm().title_buckets())};

@@ -21,7 +21,7 @@ struct RecLlmFiles {
 class RecLlmData : public SequenceData {
  public:
   static absl::StatusOr<RecLlmFiles> ReadFiles(const Job& job, DataUse use,
-                                               const std::string& item_ids);
+                                               const SavedItems& saved);
   explicit RecLlmData(RecLlmFiles files);
 
   // Row i holds the symbols of item i's title, or its words as numbers below title_buckets. Row 0
@@ -33,6 +33,8 @@ class RecLlmData : public SequenceData {
   // The bytes of a symbol as UTF-8.
   int64_t BytesOf(int64_t symbol) const;
 
+  // Always kept: the model must know which items training saw.
+  std::string Catalogue() const override { return CatalogueLines(); }
   std::string Symbols() const override { return is_bytes_ ? "" : vocabulary_.Symbols(); }
 
  private:

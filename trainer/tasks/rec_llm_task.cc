@@ -9,7 +9,6 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/gemm.h"
 #include "trainer/data/batch_share.h"
-#include "trainer/data/training_counts.h"
 #include "trainer/models/model_flops.h"
 #include "trainer/models/sequence_input.h"
 #include "trainer/tasks/embedding_table.h"
@@ -36,8 +35,7 @@ struct RecLlmStep : StepInput {
 
 namespace {
 
-std::vector<uint64_t> TrainedItems(const data::Interactions& log) {
-  const std::vector<int64_t> counts = data::TrainingCounts(log);
+std::vector<uint64_t> TrainedItems(const std::vector<int64_t>& counts) {
   std::vector<uint64_t> items;
   for (uint64_t item = 1; item < counts.size(); ++item) {
     if (counts[item] > 0) items.push_back(item);
@@ -81,7 +79,7 @@ RecLlmTask::RecLlmTask(const Job& job, const RecLlmData* data, const TaskEnviron
       model_(RecLlmOptionsOf(job, data->vocabulary_size()), *environment.parameters),
       tables_(environment.tables),
       group_(environment.group),
-      trained_(TrainedItems(data->interactions())),
+      trained_(TrainedItems(data->training_counts())),
       place_of_trained_(data->num_items() + 1, -1),
       place_of_all_(data->num_items() + 1),
       trained_words_(WordsOf(trained_)),

@@ -22,9 +22,10 @@ struct RecLlmStep;
 class RecLlmTask : public Task, private ItemScorer {
  public:
   using Data = RecLlmData;
+  static constexpr bool kRanksItems = true;
   static absl::StatusOr<RecLlmFiles> ReadData(const Job& job, DataUse use,
-                                              const std::string& item_ids) {
-    return RecLlmData::ReadFiles(job, use, item_ids);
+                                              const SavedItems& saved) {
+    return RecLlmData::ReadFiles(job, use, saved);
   }
   static void Check(const Job& job, Limits* limits);
   static void Resolve(Job* job);
@@ -40,6 +41,7 @@ class RecLlmTask : public Task, private ItemScorer {
                    absl::Span<const Variable> rows) const override;
   // Adds "text_loss", in nats per byte of the titles that the evaluated users' streams show.
   absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
+  ItemScorer* scorer() override { return this; }
 
  private:
   // The words of a list of items, as rows of the table "title".

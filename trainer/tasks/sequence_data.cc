@@ -1,6 +1,7 @@
 #include "trainer/tasks/sequence_data.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "trainer/data/floors.h"
 #include "trainer/data/neighbour_floors.h"
 #include "trainer/data/ranking.h"
+#include "trainer/data/training_counts.h"
 #include "trainer/job/model_rules.h"
 #include "trainer/tasks/ranking_metrics.h"
 
@@ -90,6 +92,22 @@ absl::StatusOr<std::unique_ptr<data::MappedIds>> IdsOf(const Data& source,
   return ids;
 }
 
+// The data of a checkpoint alone, without a log.
+absl::StatusOr<SequenceFiles> ReadSaved(const Job& job, const SavedItems& saved) {
+  SequenceFiles files;
+  ASSIGN_OR_RETURN(files.ids, IdsOf(job.data(), saved.ids));
+  files.interactions.num_items =
+      files.ids != nullptr ? files.ids->items.size() : job.data().num_items();
+  files.training_counts.resize(files.interactions.num_items + 1, 0);
+  if (saved.catalogue.empty()) return files;
+  ASSIGN_OR_RETURN(data::SavedCatalogue catalogue,
+                   data::ParseCatalogue(saved.catalogue, files.interactions.num_items));
+  files.training_counts = std::move(catalogue.training_counts);
+  files.titles = std::make_unique<data::Titles>();
+  files.titles->of_item = std::move(catalogue.titles);
+  return files;
+}
+
 }  // namespace
 
 void SequenceData::Check(const Job& job, Limits* limits) {
@@ -104,9 +122,10 @@ void SequenceData::Resolve(Job* job) {
 }
 
 absl::StatusOr<SequenceFiles> SequenceData::Read(const Job& job, DataUse use,
-                                                 const std::string& item_ids) {
+                                                 const SavedItems& saved) {
+  if (use == DataUse::RECOMMEND) return ReadSaved(job, saved);
   const Data& source = job.data();
-  ASSIGN_OR_RETURN(std::unique_ptr<data::MappedIds> ids, IdsOf(source, item_ids));
+  ASSIGN_OR_RETURN(std::unique_ptr<data::MappedIds> ids, IdsOf(source, saved.ids));
   const auto read = source.format() == PAIRS ? data::ReadPairs : data::ReadSequences;
   ASSIGN_OR_RETURN(data::Interactions interactions,
                    read(source.path(), source.num_items(), ids.get()));
@@ -127,6 +146,12 @@ absl::StatusOr<SequenceFiles> SequenceData::Read(const Job& job, DataUse use,
                      data::ReadTitles(source.items_path(), interactions, ids.get()));
     titles = std::make_unique<data::Titles>(std::move(read_titles));
   }
+  std::vector<int64_t> training_counts = data::TrainingCounts(interactions);
+  if (!saved.catalogue.empty()) {
+    ASSIGN_OR_RETURN(data::SavedCatalogue catalogue,
+                     data::ParseCatalogue(saved.catalogue, interactions.num_items));
+    training_counts = std::move(catalogue.training_counts);
+  }
   return SequenceFiles{.interactions = std::move(interactions),
                        .negatives = std::move(negatives),
                        .path = source.path(),
@@ -134,7 +159,16 @@ absl::StatusOr<SequenceFiles> SequenceData::Read(const Job& job, DataUse use,
                        .ids = std::move(ids),
                        .titles = std::move(titles),
                        .items_path = source.items_path(),
+                       .training_counts = std::move(training_counts),
                        .cold_below = job.eval().cold_below()};
+}
+
+uint64_t SequenceData::FindItem(const std::string& id) const {
+  if (files_.ids != nullptr) return files_.ids->items.Find(id);
+  uint64_t item = 0;
+  const auto [stop, error] = std::from_chars(id.data(), id.data() + id.size(), item);
+  const bool whole = error == std::errc() && stop == id.data() + id.size();
+  return whole && item <= num_items() ? item : 0;
 }
 
 std::string SequenceData::Description() const {
@@ -170,7 +204,8 @@ std::vector<SavedFile> SequenceData::Files() const {
 std::vector<ReferenceColumn> SequenceData::References() const {
   std::vector<ReferenceColumn> columns;
   const data::Interactions& log = files_.interactions;
-  const std::vector<bool> cold = ColdTargets(log, data::Split::TEST, files_.cold_below);
+  const std::vector<bool> cold =
+      ColdTargets(log, data::Split::TEST, files_.training_counts, files_.cold_below);
   const size_t size = log.items.values.size();
   const auto add = [&](const char* name, const data::FloorRanks& ranks) {
     columns.push_back(FloorColumn(name, ranks, cold));

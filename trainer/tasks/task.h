@@ -67,6 +67,8 @@ struct EvaluationArgs {
   std::function<void(const std::string& line)> dump = nullptr;
 };
 
+class ItemScorer;
+
 // The largest matrix product of a step, [rows, in] x [in, out].
 struct LargestProduct {
   int64_t rows = 0, in = 0, out = 0;
@@ -86,6 +88,8 @@ class Task {
   static constexpr Job::Placement kOldPlacement = Job::PS;
   // REQUIRES: if true, Bf16Product returns a product.
   static constexpr bool kHasBf16 = false;
+  // REQUIRES: if true, scorer() returns the scores, and the data is SequenceData.
+  static constexpr bool kRanksItems = false;
   // A model that writes text hides this with a function.
   static constexpr MakeTextDecoder MakeDecoder = nullptr;
 
@@ -103,6 +107,8 @@ class Task {
   // result.
   virtual absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split,
                                               const EvaluationArgs& args) = 0;
+  // Returns the scores that rank items (tasks/ranking_evaluation.h); null if the task ranks none.
+  virtual ItemScorer* scorer() { return nullptr; }
   // Returns the product by which a run that may compute in bf16 judges bf16. Nothing: the task
   // computes in f32.
   virtual std::optional<LargestProduct> Bf16Product() const { return std::nullopt; }

@@ -20,7 +20,7 @@ namespace tandem::tasks {
 class TextTask : public Task {
  public:
   using Data = TextData;
-  static absl::StatusOr<TextFile> ReadData(const Job& job, DataUse, const std::string&) {
+  static absl::StatusOr<TextFile> ReadData(const Job& job, DataUse, const SavedItems&) {
     return TextData::Read(job, job.model().gpt().max_length());
   }
   static void Check(const Job& job, Limits* limits) { CheckGpt(job, limits); }

@@ -18,8 +18,8 @@ class Toy : public tasks::Task {
  public:
   using Data = tasks::SequenceData;
   static absl::StatusOr<tasks::SequenceFiles> ReadData(const Job& job, tasks::DataUse use,
-                                                       const std::string& item_ids) {
-    return Data::Read(job, use, item_ids);
+                                                       const tasks::SavedItems& saved) {
+    return Data::Read(job, use, saved);
   }
   static void Options(job::CustomOptions& options) {
     if (options.Int("dim", 32, 1, 4096) == 13) options.Fail("dim", "dim is 13; allowed: luck");

@@ -118,7 +118,7 @@ TEST_F(JobDataTest, MappedIdsAreAsLikeAsTheirNumbers) {
   ASSERT_TRUE(ranked.ok()) << ranked.status();
   EXPECT_EQ((*ranked)->num_items(), 5u) << "negatives are of the catalogue too";
   const auto closed = OurKinds().ReadData(SequenceJob("bo z y x\n", {"data.ids=MAP"}),
-                                          DataUse::EVALUATE, "x\ny\nz\nunseen\n");
+                                          DataUse::EVALUATE, {.ids = "x\ny\nz\nunseen\n"});
   ASSERT_TRUE(closed.ok()) << closed.status();
   EXPECT_EQ((*closed)->num_items(), 4u);
 }

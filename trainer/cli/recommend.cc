@@ -1,0 +1,186 @@
+// `tandem recommend`: the items that a saved recommender would show next. Needs only the
+// checkpoint, which holds the items' ids and titles too.
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/terminal.h"
+#include "kernels/base/utf8.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/checkpoint/saved_data.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/process/failure.h"
+#include "trainer/cli/saved_tables.h"
+#include "trainer/comm/host/thread_group.h"
+#include "trainer/data/ranking.h"
+#include "trainer/data/text_file.h"
+#include "trainer/job/model_rules.h"
+#include "trainer/report/json.h"
+#include "trainer/report/text_table.h"
+#include "trainer/tasks/embedding_table.h"
+#include "trainer/tasks/ranking_evaluation.h"
+#include "trainer/tasks/sequence_data.h"
+
+namespace tandem::cli {
+
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Minutes(10);  // a large table takes long
+constexpr size_t kUsersOfBlock = 64;                    // scored together
+
+// The items of one user, as asked for.
+struct History {
+  std::string user;  // empty for --history
+  std::vector<uint64_t> items;
+  std::vector<std::string> unknown;  // ids that the model does not know, left out
+};
+
+void AddItem(const tasks::SequenceData& data, const std::string& id, History* history) {
+  const uint64_t item = data.FindItem(id);
+  if (item != 0)
+    history->items.push_back(item);
+  else
+    history->unknown.push_back(id);
+}
+
+absl::StatusOr<std::vector<History>> ReadUsers(const std::string& path,
+                                               const tasks::SequenceData& data) {
+  ASSIGN_OR_RETURN(const std::string content, data::ReadFile(path));
+  data::LineReader reader(path, content);
+  std::vector<History> histories;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool more, reader.Next());
+    if (!more) break;
+    History& history = histories.emplace_back();
+    history.user = std::string(reader.fields().front().text);
+    for (size_t i = 1; i < reader.fields().size(); ++i)
+      AddItem(data, std::string(reader.fields()[i].text), &history);
+    if (history.items.empty()) {
+      return reader.Error(
+          absl::StrCat("user ", Printable(history.user), " has no item that the model knows"));
+    }
+  }
+  return histories;
+}
+
+absl::StatusOr<std::vector<History>> ReadHistories(const RecommendOptions& options,
+                                                   const tasks::SequenceData& data) {
+  if (!options.users.empty()) return ReadUsers(options.users, data);
+  History history;
+  for (const std::string& id :
+       std::vector<std::string>(absl::StrSplit(options.history, ',', absl::SkipEmpty())))
+    AddItem(data, id, &history);
+  if (history.items.empty()) {
+    return absl::DataLossError(absl::StrCat("--history ", Printable(options.history),
+                                            " has no item that the model knows"));
+  }
+  return std::vector<History>{history};
+}
+
+// Tells about ids that were left out.
+void PrintUnknown(const std::vector<History>& histories) {
+  for (const History& history : histories) {
+    if (history.unknown.empty()) continue;
+    std::fprintf(stderr, "%s%s the model does not know, left out: %s\n",
+                 history.user.empty() ? "" : (Printable(history.user) + ": ").c_str(),
+                 history.unknown.size() == 1 ? "an item that" : "items that",
+                 Printable(absl::StrJoin(history.unknown, ", ")).c_str());
+  }
+}
+
+void PrintList(const History& history, const std::vector<uint64_t>& top,
+               absl::Span<const float> scores, const tasks::SequenceData& data) {
+  if (!history.user.empty()) std::printf("user %s\n", Printable(history.user).c_str());
+  report::TextTable table({{"rank"},
+                           {"score"},
+                           {"id", report::TextTable::LEFT},
+                           {data.has_titles() ? "title" : "", report::TextTable::LEFT}});
+  for (size_t i = 0; i < top.size(); ++i) {
+    table.Add({absl::StrCat(i + 1), absl::StrFormat("%.4f", scores[top[i]]), data.ItemId(top[i]),
+               data.ItemTitle(top[i])});
+  }
+  std::fputs(table.TakeLines(TerminalColumns()).c_str(), stdout);
+}
+
+void PrintJson(const History& history, const std::vector<uint64_t>& top,
+               absl::Span<const float> scores, const tasks::SequenceData& data) {
+  nlohmann::ordered_json line = nlohmann::ordered_json::object();
+  if (!history.user.empty()) line["user"] = history.user;
+  line["items"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < top.size(); ++i) {
+    nlohmann::ordered_json item{{"rank", i + 1},
+                                {"score", report::NineDigits(scores[top[i]])},
+                                {"id", data.ItemId(top[i])}};
+    if (data.has_titles()) item["title"] = data.ItemTitle(top[i]);
+    line["items"].push_back(std::move(item));
+  }
+  if (!history.unknown.empty()) line["unknown"] = history.unknown;
+  std::printf("%s\n", report::JsonText(line).c_str());
+}
+
+absl::Status PrintRecommendations(const std::vector<History>& histories,
+                                  const RecommendOptions& options, const tasks::SequenceData& data,
+                                  tasks::ItemScorer& scorer, const tasks::EvaluationArgs& args) {
+  RETURN_IF_ERROR(scorer.Begin(args));
+  for (size_t begin = 0; begin < histories.size(); begin += kUsersOfBlock) {
+    std::vector<absl::Span<const uint64_t>> block;
+    for (size_t i = begin; i < std::min(begin + kUsersOfBlock, histories.size()); ++i)
+      block.push_back(histories[i].items);
+    const Tensor scores = scorer.Scores(block, args);
+    RETURN_IF_ERROR(args.stream->status());
+    for (size_t i = 0; i < block.size(); ++i) {
+      const auto columns = static_cast<size_t>(scores.dim(1));
+      const absl::Span<const float> row(scores.data<float>() + i * columns, columns);
+      const std::vector<uint64_t> top = data::TopIds(row, /*target=*/0, block[i], options.top);
+      (options.json ? PrintJson : PrintList)(histories[begin + i], top, row, data);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Run(const RecommendOptions& options, const tasks::Kinds& kinds) {
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved,
+                   checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
+  RETURN_IF_ERROR(CheckSavedJob(saved, kinds.models()));
+  Job job = saved.manifest.job();
+  if (!kinds.Of(job).ranks_items) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "checkpoint ", saved.folder, " holds no recommender, but a ", job::KindOf(job.model())));
+  }
+  ASSIGN_OR_RETURN(const checkpoint::SavedItems items, checkpoint::ReadItems(saved));
+  if (job.data().ids() == Data::DENSE)
+    job.mutable_data()->set_num_items(checkpoint::CatalogueOf(saved.manifest));
+  ASSIGN_OR_RETURN(const auto files,
+                   kinds.ReadData(job, tasks::DataUse::RECOMMEND, {items.ids, items.catalogue}));
+  const auto& data = dynamic_cast<const tasks::SequenceData&>(*files);
+  ASSIGN_OR_RETURN(const std::vector<History> histories, ReadHistories(options, data));
+  PrintUnknown(histories);
+
+  ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, job.ps().threads(), kTimeout));
+  const auto groups = comm::ThreadGroup::Create(1, "dp", kTimeout);
+  ThreadPool pool(job.runtime().threads());
+  Stream stream(&pool);
+  ParameterSet parameters(job.seed(), DType::F32);
+  const auto embeddings = tasks::MakeEmbeddingTables(job, tables->rows(), &stream);
+  const auto task = files->MakeTask(
+      job, {.parameters = &parameters, .tables = embeddings.get(), .group = groups[0].get()});
+  RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
+  return PrintRecommendations(histories, options, data, *task->scorer(),
+                              {.stream = &stream, .timeout = kTimeout});
+}
+
+}  // namespace
+
+int Recommend(const RecommendOptions& options, const tasks::Kinds& kinds) {
+  const absl::Status status = Run(options, kinds);
+  return status.ok() ? 0 : ReportError(status);
+}
+
+}  // namespace tandem::cli
