@@ -50,7 +50,7 @@ class JobData {
 // elsewhere, and everything else from a checkpoint.
 enum class DataUse { TRAIN, EVALUATE, RECOMMEND };
 
-// What a checkpoint keeps of its run's items: JobData::ItemIds and JobData::Catalogue.
+// The texts that a checkpoint keeps of its run's items: JobData::ItemIds and JobData::Catalogue.
 struct SavedItems {
   std::string ids = "", catalogue = "";
 };

@@ -38,7 +38,7 @@ void CheckTables(const Job& job, const RecLlmTables& tables, Limits* limits) {
   }
 }
 
-// What needs titles, and what the job must then have.
+// Refuses a job that lacks the titles that it needs.
 void CheckTitles(const Job& job, const RecLlmTables& tables, Limits* limits) {
   const RecLlm& model = job.model().rec_llm();
   if (job.data().items_path().empty() && (ShowsTitles(model) || tables.title >= 0)) {
