@@ -7,7 +7,7 @@
 
 #include "trainer/job/custom_options.h"
 #include "trainer/nn/layers.h"
-#include "trainer/tasks/ranking_task.h"
+#include "trainer/tasks/ranking/ranking_task.h"
 
 class TwoTower : public tandem::tasks::RankingTask {
  public:

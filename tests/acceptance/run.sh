@@ -4,7 +4,7 @@
 # program than the build's (tests/gpu/bands.sh).
 set -uo pipefail
 
-names=(hashes losses lastfm modes densetables text resume killed elastic damage stops speed faults badinput strangers stress quickstart sanitizers)
+names=(hashes losses lastfm modes densetables text newitems retail movies resume killed elastic damage stops speed faults badinput strangers stress quickstart sanitizers)
 usage="usage: tests/acceptance/run.sh [NAME...]   names: ${names[*]}; a number after stops: how many, default 200"
 
 num_stops=200
@@ -14,6 +14,7 @@ for name in "${chosen[@]}"; do
   case "$name" in
     hashes | losses | lastfm | modes | densetables | text | resume | killed | elastic | damage | stops | speed) ;;
     [1-9] | [1-9][0-9] | [1-9][0-9][0-9]) num_stops=$name ;;
+    newitems | retail | movies) ;;
     faults | badinput | strangers | stress | quickstart | sanitizers) ;;
     -h | --help) echo "$usage" && exit 0 ;;
     *) echo "run.sh: unknown name \"$name\"; $usage" >&2 && exit 2 ;;
@@ -30,6 +31,7 @@ source tests/acceptance/table.sh
 source tests/acceptance/training.sh
 source tests/acceptance/modes.sh
 source tests/acceptance/language.sh
+source tests/acceptance/reading.sh
 source tests/acceptance/interruption.sh
 source tests/acceptance/speed.sh
 source tests/acceptance/failures.sh

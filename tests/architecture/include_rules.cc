@@ -94,6 +94,7 @@ constexpr Room kRooms[] = {
      "ps/client/row_client.h ps/client/table_admin.h "
      "ps/wire rpc proto kernels kernels/memory kernels/base"},
     {"trainer/data", "kernels/base"},
+    {"trainer/data/text", "trainer/data kernels/base"},
     {"trainer/models",
      "trainer/parallel trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor kernels "
      "kernels/memory kernels/base"},
@@ -104,9 +105,20 @@ constexpr Room kRooms[] = {
      "trainer/job trainer/optim trainer/autograd trainer/tensor ps/client/table_admin.h rpc proto "
      "kernels kernels/memory kernels/base"},
     {"trainer/tasks",
-     "trainer/job trainer/models trainer/data trainer/parallel trainer/sparse trainer/comm "
-     "trainer/nn trainer/autograd trainer/autograd/ops "
-     "trainer/tensor proto kernels kernels/memory kernels/base"},
+     "trainer/job trainer/data trainer/sparse trainer/comm trainer/autograd trainer/tensor "
+     "ps/client/row_client.h "
+     "proto kernels kernels/memory kernels/base"},
+    {"trainer/tasks/ranking",
+     "trainer/tasks trainer/job trainer/models trainer/data trainer/data/text trainer/sparse "
+     "trainer/comm "
+     "trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor proto kernels kernels/memory "
+     "kernels/base"},
+    {"trainer/tasks/text",
+     "trainer/tasks trainer/job trainer/models trainer/data trainer/data/text trainer/sparse "
+     "trainer/comm "
+     "trainer/nn trainer/autograd trainer/tensor proto kernels kernels/memory kernels/base"},
+    {"trainer/tasks/kinds",
+     "trainer/tasks trainer/tasks/ranking trainer/tasks/text trainer/job proto kernels/base"},
     {"trainer/report",
      "trainer/tasks trainer/checkpoint trainer/job trainer/comm ps/client/table_admin.h rpc "
      "rpc/master proto kernels/memory kernels/trace kernels/base"},
@@ -149,6 +161,7 @@ const std::vector<Library>& Libraries() {
       {"prometheus/", {"rpc/"}},
       {"nlohmann/",
        {"trainer/report/", "trainer/bench/", "trainer/checkpoint/safetensors_header.cc"}},
+      {"utf8proc", {"trainer/data/"}},
       {"google/protobuf/", {"proto/", "rpc/", "ps/", "trainer/", "examples/"}},
   };
   return *libraries;

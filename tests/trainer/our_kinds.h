@@ -2,9 +2,9 @@
 // Thread rule: constant; any thread.
 #pragma once
 
-#include "trainer/tasks/kinds.h"
-#include "trainer/tasks/sequence_rec_task.h"
-#include "trainer/tasks/text_task.h"
+#include "trainer/tasks/kinds/kinds.h"
+#include "trainer/tasks/ranking/sequence_rec_task.h"
+#include "trainer/tasks/text/text_task.h"
 
 namespace tandem {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/tasks/kinds.h"
+#include "trainer/tasks/kinds/kinds.h"
 
 namespace CLI {
 class App;

@@ -3,8 +3,8 @@
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/job/job_config.h"
-#include "trainer/tasks/sequence_rec_task.h"
-#include "trainer/tasks/text_task.h"
+#include "trainer/tasks/ranking/sequence_rec_task.h"
+#include "trainer/tasks/text/text_task.h"
 
 namespace tandem::bench {
 

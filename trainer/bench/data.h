@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
-#include "trainer/tasks/kinds.h"
+#include "trainer/tasks/kinds/kinds.h"
 
 namespace tandem::bench {
 

@@ -2,7 +2,7 @@
 // Thread rule: the main thread.
 #pragma once
 
-#include "trainer/tasks/kinds.h"
+#include "trainer/tasks/kinds/kinds.h"
 
 namespace CLI {
 class App;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trainer/cli/run_options.h"
-#include "trainer/tasks/kinds.h"
+#include "trainer/tasks/kinds/kinds.h"
 
 namespace tandem::cli {
 

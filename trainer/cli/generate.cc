@@ -11,7 +11,7 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/saved_tables.h"
-#include "trainer/data/vocabulary.h"
+#include "trainer/data/text/vocabulary.h"
 #include "trainer/models/sampling.h"
 #include "trainer/tasks/embedding_table.h"
 

@@ -1,6 +1,6 @@
 #include "trainer/cli/program.h"
 
-#include "trainer/tasks/kinds.h"
+#include "trainer/tasks/kinds/kinds.h"
 
 namespace tandem {
 

@@ -2,7 +2,6 @@
 // checkpoint, which holds the items' ids and titles too.
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -22,11 +21,11 @@
 #include "trainer/data/ranking.h"
 #include "trainer/data/text_file.h"
 #include "trainer/job/model_rules.h"
-#include "trainer/report/json.h"
+#include "trainer/report/recommendation.h"
 #include "trainer/report/text_table.h"
 #include "trainer/tasks/embedding_table.h"
-#include "trainer/tasks/ranking_evaluation.h"
-#include "trainer/tasks/sequence_data.h"
+#include "trainer/tasks/ranking/ranking_evaluation.h"
+#include "trainer/tasks/ranking/sequence_data.h"
 
 namespace tandem::cli {
 
@@ -95,34 +94,29 @@ void PrintUnknown(const std::vector<History>& histories) {
   }
 }
 
-void PrintList(const History& history, const std::vector<uint64_t>& top,
-               absl::Span<const float> scores, const tasks::SequenceData& data) {
-  if (!history.user.empty()) std::printf("user %s\n", Printable(history.user).c_str());
+report::Recommendation RecommendationOf(const History& history, const std::vector<uint64_t>& top,
+                                        absl::Span<const float> scores,
+                                        const tasks::SequenceData& data) {
+  report::Recommendation found{.user = history.user,
+                               .items = {},
+                               .has_titles = data.has_titles(),
+                               .unknown = history.unknown};
+  for (const uint64_t item : top)
+    found.items.push_back({scores[item], data.ItemId(item), data.ItemTitle(item)});
+  return found;
+}
+
+void PrintList(const report::Recommendation& list) {
+  if (!list.user.empty()) std::printf("user %s\n", Printable(list.user).c_str());
   report::TextTable table({{"rank"},
                            {"score"},
                            {"id", report::TextTable::LEFT},
-                           {data.has_titles() ? "title" : "", report::TextTable::LEFT}});
-  for (size_t i = 0; i < top.size(); ++i) {
-    table.Add({absl::StrCat(i + 1), absl::StrFormat("%.4f", scores[top[i]]), data.ItemId(top[i]),
-               data.ItemTitle(top[i])});
+                           {list.has_titles ? "title" : "", report::TextTable::LEFT}});
+  for (size_t i = 0; i < list.items.size(); ++i) {
+    table.Add({absl::StrCat(i + 1), absl::StrFormat("%.4f", list.items[i].score), list.items[i].id,
+               list.items[i].title});
   }
   std::fputs(table.TakeLines(TerminalColumns()).c_str(), stdout);
-}
-
-void PrintJson(const History& history, const std::vector<uint64_t>& top,
-               absl::Span<const float> scores, const tasks::SequenceData& data) {
-  nlohmann::ordered_json line = nlohmann::ordered_json::object();
-  if (!history.user.empty()) line["user"] = history.user;
-  line["items"] = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < top.size(); ++i) {
-    nlohmann::ordered_json item{{"rank", i + 1},
-                                {"score", report::NineDigits(scores[top[i]])},
-                                {"id", data.ItemId(top[i])}};
-    if (data.has_titles()) item["title"] = data.ItemTitle(top[i]);
-    line["items"].push_back(std::move(item));
-  }
-  if (!history.unknown.empty()) line["unknown"] = history.unknown;
-  std::printf("%s\n", report::JsonText(line).c_str());
 }
 
 absl::Status PrintRecommendations(const std::vector<History>& histories,
@@ -139,7 +133,11 @@ absl::Status PrintRecommendations(const std::vector<History>& histories,
       const auto columns = static_cast<size_t>(scores.dim(1));
       const absl::Span<const float> row(scores.data<float>() + i * columns, columns);
       const std::vector<uint64_t> top = data::TopIds(row, /*target=*/0, block[i], options.top);
-      (options.json ? PrintJson : PrintList)(histories[begin + i], top, row, data);
+      const report::Recommendation list = RecommendationOf(histories[begin + i], top, row, data);
+      if (options.json)
+        std::printf("%s\n", report::JsonOf(list).c_str());
+      else
+        PrintList(list);
     }
   }
   return absl::OkStatus();

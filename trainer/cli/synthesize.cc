@@ -13,7 +13,7 @@
 #include "trainer/data/floors.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/report/text_table.h"
-#include "trainer/tasks/sequence_data.h"
+#include "trainer/tasks/ranking/sequence_data.h"
 
 namespace tandem::cli {
 

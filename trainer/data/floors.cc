@@ -1,7 +1,6 @@
 #include "trainer/data/floors.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -155,35 +154,6 @@ FloorRanks TransitionRanks(const Interactions& interactions, const Jagged* negat
           return std::pair(CountOf(after, item), popularity[item]);
         });
       });
-}
-
-double UnigramLoss(const Text& text) {
-  std::vector<int64_t> counts(text.vocabulary.size(), 0);
-  for (const int32_t symbol : text.train) ++counts[symbol];
-  const auto all = static_cast<double>(text.train.size());
-  double sum = 0;
-  for (const int32_t symbol : text.valid)
-    sum -= std::log(static_cast<double>(counts[symbol]) / all);
-  return sum / static_cast<double>(text.valid.size());
-}
-
-double BigramLoss(const Text& text) {
-  const auto vocabulary_size = static_cast<uint64_t>(text.vocabulary.size());
-  const auto pair_id = [&](int32_t first, int32_t second) {
-    return first * vocabulary_size + second;
-  };
-  IdCounts firsts, pairs;
-  for (size_t i = 1; i < text.train.size(); ++i) {
-    ++firsts[text.train[i - 1]];
-    ++pairs[pair_id(text.train[i - 1], text.train[i])];
-  }
-  double sum = 0;
-  for (size_t i = 1; i < text.valid.size(); ++i) {
-    const int64_t pair = CountOf(pairs, pair_id(text.valid[i - 1], text.valid[i])) + 1;
-    const int64_t first = CountOf(firsts, text.valid[i - 1]) + text.vocabulary.size();
-    sum -= std::log(static_cast<double>(pair) / static_cast<double>(first));
-  }
-  return sum / static_cast<double>(text.valid.size() - 1);
 }
 
 }  // namespace tandem::data

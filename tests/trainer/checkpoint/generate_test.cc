@@ -8,7 +8,7 @@
 #include "tests/trainer/our_kinds.h"
 #include "trainer/cli/commands.h"
 #include "trainer/comm/host/thread_group.h"
-#include "trainer/data/vocabulary.h"
+#include "trainer/data/text/vocabulary.h"
 #include "trainer/job/job_config.h"
 #include "trainer/loop/train_loop.h"
 #include "trainer/models/gpt_decoder.h"

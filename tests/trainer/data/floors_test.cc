@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/base/random.h"
+#include "trainer/data/text/text_floors.h"
 
 namespace tandem::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/data/text.h"
+#include "trainer/data/text/text.h"
 
 #include <gtest/gtest.h>
 #include <string>

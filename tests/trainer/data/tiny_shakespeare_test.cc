@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/trainer/data/real_data.h"
-#include "trainer/data/floors.h"
-#include "trainer/data/text.h"
-#include "trainer/data/window_sampler.h"
+#include "trainer/data/text/text.h"
+#include "trainer/data/text/text_floors.h"
+#include "trainer/data/text/window_sampler.h"
 
 namespace tandem::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/data/vocabulary.h"
+#include "trainer/data/text/vocabulary.h"
 
 #include <gtest/gtest.h>
 #include <string>

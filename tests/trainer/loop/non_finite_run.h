@@ -23,8 +23,8 @@
 #include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
-#include "trainer/tasks/sequence_data.h"
-#include "trainer/tasks/text_data.h"
+#include "trainer/tasks/ranking/sequence_data.h"
+#include "trainer/tasks/text/text_data.h"
 
 namespace tandem::loop {
 

@@ -18,7 +18,7 @@
 #include "trainer/data/synthetic.h"
 #include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
-#include "trainer/tasks/sequence_data.h"
+#include "trainer/tasks/ranking/sequence_data.h"
 
 namespace tandem::loop {
 

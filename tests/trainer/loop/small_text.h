@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kernels/base/random.h"
-#include "trainer/data/text.h"
+#include "trainer/data/text/text.h"
 
 namespace tandem::loop {
 

@@ -12,7 +12,7 @@
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
 #include "trainer/loop/train_loop.h"
-#include "trainer/tasks/text_data.h"
+#include "trainer/tasks/text/text_data.h"
 
 namespace tandem::loop {
 namespace {

@@ -1,11 +1,11 @@
-#include "trainer/tasks/ranking_evaluation.h"
+#include "trainer/tasks/ranking/ranking_evaluation.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/trainer/our_kinds.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/training_counts.h"
-#include "trainer/tasks/ranking_metrics.h"
+#include "trainer/tasks/ranking/ranking_metrics.h"
 
 namespace tandem::tasks {
 namespace {

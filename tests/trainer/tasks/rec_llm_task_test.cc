@@ -1,4 +1,4 @@
-#include "trainer/tasks/rec_llm_task.h"
+#include "trainer/tasks/ranking/rec_llm_task.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

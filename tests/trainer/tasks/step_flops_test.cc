@@ -7,8 +7,8 @@
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/job/job_config.h"
-#include "trainer/tasks/sequence_data.h"
-#include "trainer/tasks/text_data.h"
+#include "trainer/tasks/ranking/sequence_data.h"
+#include "trainer/tasks/text/text_data.h"
 
 namespace tandem::tasks {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/tasks/rec_llm_data.h"
+#include "trainer/tasks/ranking/rec_llm_data.h"
 
 #include <set>
 #include <utility>
@@ -7,6 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
 #include "proto/job.pb.h"
+#include "trainer/data/text/text_floors.h"
 #include "trainer/data/titles.h"
 
 namespace tandem::tasks {
@@ -39,11 +40,15 @@ absl::StatusOr<RecLlmFiles> RecLlmData::ReadFiles(const Job& job, DataUse use,
   ASSIGN_OR_RETURN(SequenceFiles log, SequenceData::Read(job, use, saved));
   return RecLlmFiles{.log = std::move(log),
                      .unit = job.data().text(),
-                     .title_buckets = static_cast<uint64_t>(job.model().rec_llm().title_buckets())};
+                     .title_buckets = static_cast<uint64_t>(job.model().rec_llm().title_buckets()),
+                     .stream = {.max_length = job.model().rec_llm().max_length(),
+                                .titles_per_history = job.model().rec_llm().titles_per_history()}};
 }
 
 RecLlmData::RecLlmData(RecLlmFiles files)
-    : SequenceData(std::move(files.log)), is_bytes_(files.unit == Data::BYTES) {
+    : SequenceData(std::move(files.log)),
+      is_bytes_(files.unit == Data::BYTES),
+      stream_(files.stream) {
   if (!is_bytes_) vocabulary_ = VocabularyOf(*this);
   symbols_.Append({});
   words_.Append({});
@@ -63,6 +68,35 @@ RecLlmData::RecLlmData(RecLlmFiles files)
       row.push_back(StableHash(word) % files.title_buckets);
     words_.Append(row);
   }
+}
+
+std::vector<ReferenceColumn> RecLlmData::References() const {
+  std::vector<ReferenceColumn> columns = SequenceData::References();
+  if (stream_.titles_per_history == 0) return columns;
+  data::BigramCounts counts(vocabulary_size());
+  for (uint64_t item = 1; item <= num_items(); ++item) {
+    const absl::Span<const uint64_t> title = symbols_.row(static_cast<int64_t>(item));
+    for (size_t i = 1; i < title.size(); ++i) {
+      counts.Add(static_cast<int64_t>(title[i - 1]), static_cast<int64_t>(title[i]),
+                 training_counts()[item]);
+    }
+  }
+  const data::ItemStream stream(&symbols_, stream_);
+  double nats = 0, bytes = 0;
+  for (int64_t user = 0; user < interactions().items.size(); ++user) {
+    const absl::Span<const uint64_t> items = interactions().items.row(user);
+    if (items.size() < data::kMinEvaluationItems) continue;
+    data::Jagged one;
+    stream.Append(items.first(items.size() - 1), &one);
+    const data::StreamBatch batch = data::PackStreams(std::move(one), 0, stream_.max_length);
+    for (size_t i = 0; i < batch.text_places.size(); ++i) {
+      nats += counts.Loss(static_cast<int64_t>(batch.places[batch.text_places[i]]),
+                          batch.text_targets[i]);
+      bytes += static_cast<double>(BytesOf(batch.text_targets[i]));
+    }
+  }
+  if (bytes > 0) columns.push_back({"add-one bigram", {{"text_loss", nats / bytes}}});
+  return columns;
 }
 
 int64_t RecLlmData::BytesOf(int64_t symbol) const {

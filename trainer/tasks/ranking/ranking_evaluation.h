@@ -10,7 +10,7 @@
 #include "trainer/data/batch_share.h"
 #include "trainer/data/sequence_sampler.h"
 #include "trainer/job/limits.h"
-#include "trainer/tasks/sequence_data.h"
+#include "trainer/tasks/ranking/sequence_data.h"
 #include "trainer/tasks/task.h"
 
 namespace tandem::tasks {

@@ -10,10 +10,10 @@
 
 #include "proto/job.pb.h"
 #include "trainer/data/batch_share.h"
-#include "trainer/data/window_sampler.h"
+#include "trainer/data/text/window_sampler.h"
 #include "trainer/models/gpt.h"
-#include "trainer/tasks/gpt_rules.h"
-#include "trainer/tasks/text_data.h"
+#include "trainer/tasks/text/gpt_rules.h"
+#include "trainer/tasks/text/text_data.h"
 
 namespace tandem::tasks {
 

@@ -1,4 +1,4 @@
-#include "trainer/data/symbol_reader.h"
+#include "trainer/data/text/symbol_reader.h"
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/utf8.h"

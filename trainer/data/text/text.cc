@@ -1,4 +1,4 @@
-#include "trainer/data/text.h"
+#include "trainer/data/text/text.h"
 
 #include <algorithm>
 #include <string_view>
@@ -9,7 +9,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
-#include "trainer/data/symbol_reader.h"
+#include "trainer/data/text/symbol_reader.h"
 #include "trainer/data/text_file.h"
 
 namespace tandem::data {

@@ -1,4 +1,4 @@
-#include "trainer/tasks/gpt_rules.h"
+#include "trainer/tasks/text/gpt_rules.h"
 
 #include <cmath>
 

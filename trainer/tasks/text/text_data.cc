@@ -1,9 +1,9 @@
-#include "trainer/tasks/text_data.h"
+#include "trainer/tasks/text/text_data.h"
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/count_text.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/data/floors.h"
+#include "trainer/data/text/text_floors.h"
 #include "trainer/job/model_rules.h"
 
 namespace tandem::tasks {

@@ -1,4 +1,4 @@
-#include "trainer/tasks/sequence_rec_rules.h"
+#include "trainer/tasks/ranking/sequence_rec_rules.h"
 
 #include "proto/job.pb.h"
 #include "trainer/job/job_rules.h"

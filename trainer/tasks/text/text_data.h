@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/data/text.h"
+#include "trainer/data/text/text.h"
 #include "trainer/tasks/job_data.h"
 
 namespace tandem::tasks {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "trainer/models/sequence_rec.h"
-#include "trainer/tasks/ranking_task.h"
+#include "trainer/tasks/ranking/ranking_task.h"
 
 namespace tandem::tasks {
 

@@ -1,4 +1,4 @@
-#include "trainer/tasks/ranking_task.h"
+#include "trainer/tasks/ranking/ranking_task.h"
 
 #include <algorithm>
 

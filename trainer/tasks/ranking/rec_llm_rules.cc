@@ -1,4 +1,4 @@
-#include "trainer/tasks/rec_llm_rules.h"
+#include "trainer/tasks/ranking/rec_llm_rules.h"
 
 #include <cmath>
 

@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "trainer/data/item_stream.h"
 #include "trainer/data/jagged.h"
-#include "trainer/data/vocabulary.h"
-#include "trainer/tasks/sequence_data.h"
+#include "trainer/data/text/vocabulary.h"
+#include "trainer/tasks/ranking/sequence_data.h"
 
 namespace tandem::tasks {
 
@@ -16,6 +17,7 @@ struct RecLlmFiles {
   SequenceFiles log;
   Data::TextUnit unit = Data::BYTES;
   uint64_t title_buckets = 1;
+  data::ItemStream::Options stream = {};
 };
 
 class RecLlmData : public SequenceData {
@@ -28,6 +30,7 @@ class RecLlmData : public SequenceData {
   // is empty.
   const data::Jagged& title_symbols() const { return symbols_; }
   const data::Jagged& title_words() const { return words_; }
+  const data::ItemStream::Options& stream() const { return stream_; }
   // Without data.text CHARACTERS: the 256 bytes.
   int64_t vocabulary_size() const { return is_bytes_ ? 256 : vocabulary_.size(); }
   // The bytes of a symbol as UTF-8.
@@ -35,10 +38,14 @@ class RecLlmData : public SequenceData {
 
   // Always kept: the model must know which items training saw.
   std::string Catalogue() const override { return CatalogueLines(); }
+  // Adds the text loss of an add-one bigram: counted over the titles of what training sees, for the
+  // titles that the test streams show.
+  std::vector<ReferenceColumn> References() const override;
   std::string Symbols() const override { return is_bytes_ ? "" : vocabulary_.Symbols(); }
 
  private:
   const bool is_bytes_;
+  const data::ItemStream::Options stream_;
   data::Vocabulary vocabulary_;  // empty for bytes
   data::Jagged symbols_, words_;
 };

@@ -1,7 +1,7 @@
-#include "trainer/tasks/sequence_rec_task.h"
+#include "trainer/tasks/ranking/sequence_rec_task.h"
 
 #include "trainer/models/model_flops.h"
-#include "trainer/tasks/sequence_rec_rules.h"
+#include "trainer/tasks/ranking/sequence_rec_rules.h"
 
 namespace tandem::tasks {
 

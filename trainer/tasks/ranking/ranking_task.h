@@ -12,8 +12,8 @@
 #include "proto/job.pb.h"
 #include "trainer/data/sequence_sampler.h"
 #include "trainer/models/sequence_input.h"
-#include "trainer/tasks/ranking_evaluation.h"
-#include "trainer/tasks/sequence_data.h"
+#include "trainer/tasks/ranking/ranking_evaluation.h"
+#include "trainer/tasks/ranking/sequence_data.h"
 
 namespace tandem::tasks {
 

@@ -1,4 +1,4 @@
-#include "trainer/tasks/text_task.h"
+#include "trainer/tasks/text/text_task.h"
 
 #include <algorithm>
 #include <numeric>

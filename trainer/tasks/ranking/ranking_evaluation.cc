@@ -1,4 +1,4 @@
-#include "trainer/tasks/ranking_evaluation.h"
+#include "trainer/tasks/ranking/ranking_evaluation.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "trainer/data/ranking.h"
 #include "trainer/job/model_rules.h"
 #include "trainer/tasks/evaluation_blocks.h"
-#include "trainer/tasks/ranking_metrics.h"
+#include "trainer/tasks/ranking/ranking_metrics.h"
 
 namespace tandem::tasks {
 

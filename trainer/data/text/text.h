@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/base/checked_file.h"
-#include "trainer/data/vocabulary.h"
+#include "trainer/data/text/vocabulary.h"
 
 namespace tandem::data {
 

@@ -1,4 +1,4 @@
-#include "trainer/tasks/ranking_metrics.h"
+#include "trainer/tasks/ranking/ranking_metrics.h"
 
 #include "kernels/base/check.h"
 

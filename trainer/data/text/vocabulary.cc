@@ -1,4 +1,4 @@
-#include "trainer/data/vocabulary.h"
+#include "trainer/data/text/vocabulary.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/utf8.h"
-#include "trainer/data/symbol_reader.h"
+#include "trainer/data/text/symbol_reader.h"
 
 namespace tandem::data {
 

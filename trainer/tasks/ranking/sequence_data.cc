@@ -1,4 +1,4 @@
-#include "trainer/tasks/sequence_data.h"
+#include "trainer/tasks/ranking/sequence_data.h"
 
 #include <algorithm>
 #include <charconv>
@@ -14,7 +14,7 @@
 #include "trainer/data/ranking.h"
 #include "trainer/data/training_counts.h"
 #include "trainer/job/model_rules.h"
-#include "trainer/tasks/ranking_metrics.h"
+#include "trainer/tasks/ranking/ranking_metrics.h"
 
 namespace tandem::tasks {
 

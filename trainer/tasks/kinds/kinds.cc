@@ -1,9 +1,9 @@
-#include "trainer/tasks/kinds.h"
+#include "trainer/tasks/kinds/kinds.h"
 
 #include "kernels/base/check.h"
-#include "trainer/tasks/rec_llm_task.h"
-#include "trainer/tasks/sequence_rec_task.h"
-#include "trainer/tasks/text_task.h"
+#include "trainer/tasks/ranking/rec_llm_task.h"
+#include "trainer/tasks/ranking/sequence_rec_task.h"
+#include "trainer/tasks/text/text_task.h"
 
 namespace tandem::tasks {
 

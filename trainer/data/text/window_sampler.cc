@@ -1,4 +1,4 @@
-#include "trainer/data/window_sampler.h"
+#include "trainer/data/text/window_sampler.h"
 
 #include "kernels/base/check.h"
 #include "kernels/base/random.h"

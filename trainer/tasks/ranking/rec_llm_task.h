@@ -11,9 +11,9 @@
 #include "trainer/data/item_stream.h"
 #include "trainer/data/sequence_sampler.h"
 #include "trainer/models/rec_llm.h"
-#include "trainer/tasks/ranking_evaluation.h"
-#include "trainer/tasks/rec_llm_data.h"
-#include "trainer/tasks/rec_llm_rules.h"
+#include "trainer/tasks/ranking/ranking_evaluation.h"
+#include "trainer/tasks/ranking/rec_llm_data.h"
+#include "trainer/tasks/ranking/rec_llm_rules.h"
 
 namespace tandem::tasks {
 

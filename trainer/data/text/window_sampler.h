@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "trainer/data/text.h"
+#include "trainer/data/text/text.h"
 
 namespace tandem::data {
 

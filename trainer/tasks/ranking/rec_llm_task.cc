@@ -1,4 +1,4 @@
-#include "trainer/tasks/rec_llm_task.h"
+#include "trainer/tasks/ranking/rec_llm_task.h"
 
 #include <algorithm>
 #include <cmath>
@@ -74,8 +74,7 @@ RecLlmTask::RecLlmTask(const Job& job, const RecLlmData* data, const TaskEnviron
                                        .batch_size = job.train().batch_size(),
                                        .max_length = options_.max_length(),
                                        .sample_negatives = false}),
-      stream_(&data->title_symbols(), {.max_length = options_.max_length(),
-                                       .titles_per_history = options_.titles_per_history()}),
+      stream_(&data->title_symbols(), data->stream()),
       model_(RecLlmOptionsOf(job, data->vocabulary_size()), *environment.parameters),
       tables_(environment.tables),
       group_(environment.group),
