@@ -55,7 +55,8 @@ Variable TwoTower::Users(Context& context, const Variable& items,
 Variable TwoTower::BatchLoss(Context& context, const Variable& items,
                              const models::SequenceInput& batch) const {
   return models::SampledSoftmaxSum(context, Users(context, items, batch),
-                                   item_tower_.Forward(context, items), batch);
+                                   item_tower_.Forward(context, items),
+                                   {batch.targets, batch.negatives});
 }
 
 Tensor TwoTower::UserVectors(Context& context, const Variable& items,

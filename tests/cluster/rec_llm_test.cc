@@ -19,8 +19,10 @@ std::string TitleLines() {
   const char* const colours[] = {"RED", "BLUE", "GREEN", "WHITE", "PINK"};
   const char* const things[] = {"MUG", "CUP", "TIN", "LAMP", "BAG", "PEN", "BELL", "CLOCK"};
   std::ostringstream lines;
-  for (int item = 1; item <= kItems; ++item)
-    lines << item << "\tC" << item << '\t' << colours[item % 5] << ' ' << things[(item - 1) / 5] << '\n';
+  for (int item = 1; item <= kItems; ++item) {
+    lines << item << "\tC" << item << '\t' << colours[item % 5] << ' ' << things[(item - 1) / 5]
+          << '\n';
+  }
   return lines.str();
 }
 
@@ -135,6 +137,38 @@ TEST_F(RecLlmTest, RecommendListsWhatEvalRanksAndNamesIt) {
   EXPECT_NE(one.err.find("99999"), std::string::npos) << "the unknown item is said";
   EXPECT_EQ(one.out.find("GREEN CUP"), std::string::npos) << "item 7 was in the history";
   EXPECT_NE(one.out.find("title"), std::string::npos);
+}
+
+TEST_F(RecLlmTest, TitlesOfItemsThatNoLogHasAreAHistoryToo) {
+  Train("retail", "run", {"--local"});
+  const std::string titles = job_.Write("shown.txt", "A RED MUG\n\nRED TIN, large\n");
+  const support::Ended listed =
+      Recommend("run", {"--history-titles", titles, "--top", "40", "--json"});
+  ASSERT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_NE(listed.out.find("\"rank\":40,"), std::string::npos) << "the whole catalogue";
+  EXPECT_EQ(listed.out.find("A RED MUG"), std::string::npos) << "what was shown is left out";
+  Train("movies", "mapped", {"--local"});
+  EXPECT_EQ(Recommend("mapped", {"--history-titles", titles}).exit_code, 0);
+
+  Train("id_only", "ids", {"--local"});
+  const support::Ended refused = Recommend("ids", {"--history-titles", titles});
+  EXPECT_EQ(refused.exit_code, 4);
+  EXPECT_NE(refused.err.find("knows items only by their rows"), std::string::npos) << refused.err;
+}
+
+TEST_F(RecLlmTest, ExportWritesAVectorForEachItemBesideItsIdAndTitle) {
+  Train("retail", "run", {"--local"});
+  const Arguments arguments{"export", job_.Path("run/checkpoints"), "--out", job_.Path("exported")};
+  const support::Ended ended = job_.Run(arguments);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const std::string vectors = job_.Read("exported/items.safetensors");
+  EXPECT_NE(vectors.find("\"vectors\":{\"dtype\":\"F32\",\"shape\":[40,64]"), std::string::npos)
+      << vectors.substr(8, 200);
+  EXPECT_EQ(job_.Read("exported/items.tsv").rfind("1\tBLUE MUG\n2\tGREEN MUG\n", 0), 0u);
+  EXPECT_NE(job_.Read("exported/dense.safetensors").find("tower.up.weight"), std::string::npos);
+  EXPECT_EQ(job_.Read("exported/dense.safetensors").find("weight#m"), std::string::npos)
+      << "no optimizer state";
+  EXPECT_EQ(job_.Run(arguments).exit_code, 2) << "the folder is not empty any more";
 }
 
 TEST_F(RecLlmTest, RecommendRefusesWhatItCannotRank) {

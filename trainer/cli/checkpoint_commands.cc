@@ -67,12 +67,31 @@ void AddRecommend(CLI::App& app, const tasks::Kinds& kinds, int* code) {
       ->type_name("IDS");
   from->add_option("--users", options->users, "a file of lines: user item item ...")
       ->type_name("FILE");
+  from->add_option(
+          "--history-titles", options->history_titles,
+          "a file with a title per line, oldest first, of items that the log may lack; for "
+          "models that read titles")
+      ->type_name("FILE");
   from->require_option(1);
   command->add_option("--top", options->top, "items to list")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   command->add_flag("--json", options->json, "one JSON object per user");
   command->callback([options, &kinds, code] { *code = Recommend(*options, kinds); });
+}
+
+void AddExport(CLI::App& app, const tasks::Kinds& kinds, int* code) {
+  const auto options = std::make_shared<ExportOptions>();
+  auto* command = app.add_subcommand(
+      "export",
+      "write a recommender's item vectors, ids, titles and dense parameters for other programs");
+  command
+      ->add_option("checkpoint", options->checkpoint,
+                   "a run's OUT/checkpoints (the best) or one step's folder in it")
+      ->type_name("DIR")
+      ->required();
+  command->add_option("--out", options->out, "a new folder")->type_name("DIR")->required();
+  command->callback([options, &kinds, code] { *code = Export(*options, kinds); });
 }
 
 void AddInspect(CLI::App& app, int* code) {
@@ -93,6 +112,7 @@ void AddCheckpointCommands(CLI::App& app, const tasks::Kinds& kinds, int* code) 
   AddEval(app, kinds, code);
   AddGenerate(app, kinds, code);
   AddRecommend(app, kinds, code);
+  AddExport(app, kinds, code);
   AddInspect(app, code);
 }
 

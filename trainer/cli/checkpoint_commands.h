@@ -1,4 +1,4 @@
-// The commands that read a checkpoint: eval, generate, recommend, inspect.
+// The commands that read a checkpoint: eval, generate, recommend, export, inspect.
 // Thread rule: the main thread.
 #pragma once
 

@@ -42,12 +42,19 @@ int Generate(const GenerateOptions& options, const tasks::Kinds& kinds);
 
 struct RecommendOptions {
   std::string checkpoint;  // a step's folder, or a folder of several: takes the best
-  // One of: item ids separated by commas; a file of lines `user item item ...`.
-  std::string history, users;
+  // One of: item ids separated by commas; a file of lines `user item item ...`; a file of titles,
+  // one per line.
+  std::string history, users, history_titles;
   int top = 10;
   bool json = false;
 };
 int Recommend(const RecommendOptions& options, const tasks::Kinds& kinds);
+
+struct ExportOptions {
+  std::string checkpoint;  // a step's folder, or a folder of several: takes the best
+  std::string out;         // a folder that is empty or does not exist
+};
+int Export(const ExportOptions& options, const tasks::Kinds& kinds);
 
 struct InspectOptions {
   // A step's folder, or a folder of several: checks all, describes the newest.

@@ -1,5 +1,6 @@
 // `tandem recommend`: the items that a saved recommender would show next. Needs only the
 // checkpoint, which holds the items' ids and titles too.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -12,27 +13,19 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/terminal.h"
 #include "kernels/base/utf8.h"
-#include "trainer/checkpoint/reader.h"
-#include "trainer/checkpoint/saved_data.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/process/failure.h"
-#include "trainer/cli/saved_tables.h"
-#include "trainer/comm/host/thread_group.h"
+#include "trainer/cli/saved_recommender.h"
 #include "trainer/data/ranking.h"
 #include "trainer/data/text_file.h"
-#include "trainer/job/model_rules.h"
 #include "trainer/report/recommendation.h"
 #include "trainer/report/text_table.h"
-#include "trainer/tasks/embedding_table.h"
-#include "trainer/tasks/ranking/ranking_evaluation.h"
-#include "trainer/tasks/ranking/sequence_data.h"
 
 namespace tandem::cli {
 
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Minutes(10);  // a large table takes long
-constexpr size_t kUsersOfBlock = 64;                    // scored together
+constexpr size_t kUsersOfBlock = 64;  // scored together
 
 // The items of one user, as asked for.
 struct History {
@@ -120,20 +113,21 @@ void PrintList(const report::Recommendation& list) {
 }
 
 absl::Status PrintRecommendations(const std::vector<History>& histories,
-                                  const RecommendOptions& options, const tasks::SequenceData& data,
-                                  tasks::ItemScorer& scorer, const tasks::EvaluationArgs& args) {
-  RETURN_IF_ERROR(scorer.Begin(args));
+                                  const RecommendOptions& options, SavedRecommender& model) {
+  const tasks::EvaluationArgs args = model.args();
+  RETURN_IF_ERROR(model.scorer().Begin(args));
   for (size_t begin = 0; begin < histories.size(); begin += kUsersOfBlock) {
     std::vector<absl::Span<const uint64_t>> block;
     for (size_t i = begin; i < std::min(begin + kUsersOfBlock, histories.size()); ++i)
       block.push_back(histories[i].items);
-    const Tensor scores = scorer.Scores(block, args);
+    const Tensor scores = model.scorer().Scores(block, args);
     RETURN_IF_ERROR(args.stream->status());
     for (size_t i = 0; i < block.size(); ++i) {
       const auto columns = static_cast<size_t>(scores.dim(1));
       const absl::Span<const float> row(scores.data<float>() + i * columns, columns);
       const std::vector<uint64_t> top = data::TopIds(row, /*target=*/0, block[i], options.top);
-      const report::Recommendation list = RecommendationOf(histories[begin + i], top, row, data);
+      const report::Recommendation list =
+          RecommendationOf(histories[begin + i], top, row, model.data());
       if (options.json)
         std::printf("%s\n", report::JsonOf(list).c_str());
       else
@@ -143,35 +137,37 @@ absl::Status PrintRecommendations(const std::vector<History>& histories,
   return absl::OkStatus();
 }
 
-absl::Status Run(const RecommendOptions& options, const tasks::Kinds& kinds) {
-  ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved,
-                   checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
-  RETURN_IF_ERROR(CheckSavedJob(saved, kinds.models()));
-  Job job = saved.manifest.job();
-  if (!kinds.Of(job).ranks_items) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "checkpoint ", saved.folder, " holds no recommender, but a ", job::KindOf(job.model())));
+// A title per line, of items that the model need not know. Blank lines are left out.
+absl::StatusOr<std::vector<std::string>> ReadTitleLines(const std::string& path) {
+  std::vector<std::string> titles;
+  if (path.empty()) return titles;
+  ASSIGN_OR_RETURN(const std::string content, data::ReadFile(path));
+  data::LineReader reader(path, content);
+  while (true) {
+    ASSIGN_OR_RETURN(const bool more, reader.Next());
+    if (!more) break;
+    if (!IsUtf8(reader.line())) return reader.Error("the title is not UTF-8");
+    std::string& title = titles.emplace_back(reader.line());
+    std::replace(title.begin(), title.end(), '\t', ' ');
   }
-  ASSIGN_OR_RETURN(const checkpoint::SavedItems items, checkpoint::ReadItems(saved));
-  if (job.data().ids() == Data::DENSE)
-    job.mutable_data()->set_num_items(checkpoint::CatalogueOf(saved.manifest));
-  ASSIGN_OR_RETURN(const auto files,
-                   kinds.ReadData(job, tasks::DataUse::RECOMMEND, {items.ids, items.catalogue}));
-  const auto& data = dynamic_cast<const tasks::SequenceData&>(*files);
-  ASSIGN_OR_RETURN(const std::vector<History> histories, ReadHistories(options, data));
-  PrintUnknown(histories);
+  if (titles.empty())
+    return absl::DataLossError(absl::StrCat(Printable(path), ": the file has only blank lines"));
+  return titles;
+}
 
-  ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, job.ps().threads(), kTimeout));
-  const auto groups = comm::ThreadGroup::Create(1, "dp", kTimeout);
-  ThreadPool pool(job.runtime().threads());
-  Stream stream(&pool);
-  ParameterSet parameters(job.seed(), DType::F32);
-  const auto embeddings = tasks::MakeEmbeddingTables(job, tables->rows(), &stream);
-  const auto task = files->MakeTask(
-      job, {.parameters = &parameters, .tables = embeddings.get(), .group = groups[0].get()});
-  RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
-  return PrintRecommendations(histories, options, data, *task->scorer(),
-                              {.stream = &stream, .timeout = kTimeout});
+absl::Status Run(const RecommendOptions& options, const tasks::Kinds& kinds) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> titles, ReadTitleLines(options.history_titles));
+  ASSIGN_OR_RETURN(const auto model, SavedRecommender::Load(options.checkpoint, titles, kinds));
+  std::vector<History> histories;
+  if (titles.empty()) {
+    ASSIGN_OR_RETURN(histories, ReadHistories(options, model->data()));
+  } else {
+    History& history = histories.emplace_back();
+    for (size_t i = 0; i < titles.size(); ++i)
+      history.items.push_back(model->data().num_items() - titles.size() + 1 + i);
+  }
+  PrintUnknown(histories);
+  return PrintRecommendations(histories, options, *model);
 }
 
 }  // namespace

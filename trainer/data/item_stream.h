@@ -46,7 +46,8 @@ class ItemStream {
   StreamCounts Count(absl::Span<const uint64_t> history) const;
 
  private:
-  // What is shown of a history: its last `items`, the last `titles` of them with their titles.
+  // The part of a history that is shown: its last `items`, the last `titles` of them with their
+  // titles.
   struct Shown {
     int64_t items = 0, titles = 0;
   };

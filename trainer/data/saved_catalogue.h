@@ -1,5 +1,5 @@
-// The record that a checkpoint keeps of a recommender's items, as text: line i holds item i's training
-// occurrences, a tab and its title. The items' ids are kept elsewhere (id_map.h).
+// The record that a checkpoint keeps of a recommender's items, as text: line i holds item i's
+// training occurrences, a tab and its title. The items' ids are kept elsewhere (id_map.h).
 // Thread rule: pure functions; any thread.
 #pragma once
 

@@ -1,5 +1,7 @@
 #include "trainer/models/rec_llm.h"
 
+#include "trainer/models/sequence_input.h"
+
 namespace tandem::models {
 
 namespace {
@@ -63,8 +65,12 @@ Variable RecLlm::Encode(Context& context, const Variable& symbols, const Variabl
 
 Variable RecLlm::ItemLossSum(Context& context, const Variable& hidden, const Variable& vectors,
                              const RecLlmInput& input) const {
-  return ops::LinearCrossEntropySum(context, ops::GatherRows(context, hidden, input.item_places),
-                                    vectors, /*weight_is_table=*/true, Variable(),
+  const Variable states = ops::GatherRows(context, hidden, input.item_places);
+  if (input.negatives.defined()) {
+    return SampledSoftmaxSum(context, states, vectors,
+                             {input.item_targets, input.negatives, input.correction});
+  }
+  return ops::LinearCrossEntropySum(context, states, vectors, /*weight_is_table=*/true, Variable(),
                                     input.item_targets);
 }
 

@@ -44,10 +44,14 @@ struct RecLlmInput {
   Tensor inputs;
   Tensor item_places, item_targets;  // i64 [I]: places among T, and next items in the item set
   Tensor text_places, text_targets;  // i64 [S]: places among T, and next symbols
+  // SampledTargets, places in the item set; undefined for the full softmax.
+  Tensor negatives = {}, correction = {};
 
   std::vector<Tensor*> Tensors() {
-    return {&rows.offsets, &rows.positions, &rows.row_index, &inputs,
-            &item_places,  &item_targets,   &text_places,    &text_targets};
+    std::vector<Tensor*> all{&rows.offsets, &rows.positions, &rows.row_index, &inputs,
+                             &item_places,  &item_targets,   &text_places,    &text_targets};
+    if (negatives.defined()) all.insert(all.end(), {&negatives, &correction});
+    return all;
   }
 };
 
@@ -64,8 +68,8 @@ class RecLlm {
   // Hidden states [T, dim]. `symbols` [vocabulary_size, dim], undefined without a vocabulary.
   Variable Encode(Context& context, const Variable& symbols, const Variable& vectors,
                   const RecLlmInput& input) const;
-  // The summed cross entropies of the next items, over all items of the set, and of the next
-  // symbols. The input has at least one place for the sum.
+  // The summed cross entropies of the next items, over all items of the set or, with negatives,
+  // over these and the target, and of the next symbols.
   Variable ItemLossSum(Context& context, const Variable& hidden, const Variable& vectors,
                        const RecLlmInput& input) const;
   Variable TextLossSum(Context& context, const Variable& hidden, const RecLlmInput& input) const;

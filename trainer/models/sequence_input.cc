@@ -10,16 +10,22 @@ SequenceInput SequenceInput::To(Device device, Stream& stream) const {
 }
 
 Variable SampledSoftmaxSum(Context& context, const Variable& states, const Variable& items,
-                           const SequenceInput& input) {
+                           const SampledTargets& sampled) {
   const int64_t tokens = states.shape()[0];
   const Variable positive =
-      ops::RowDot(context, states, ops::GatherRows(context, items, input.targets));
-  const Variable negative_rows = ops::GatherRows(context, items, input.negatives);
+      ops::RowDot(context, states, ops::GatherRows(context, items, sampled.targets));
+  Variable negatives = ops::GatherRows(context, items, sampled.negatives), columns = states;
+  if (sampled.correction.defined()) {  // one more column: 1 times the correction
+    const Tensor ones = context.Empty(Shape{tokens, 1}, states.dtype());
+    kernels::Fill(ones.view(), 1, context.stream());
+    columns = ops::Concat(context, {states, Variable::Constant(ones)});
+    negatives = ops::Concat(context, {negatives, Variable::Constant(sampled.correction)});
+  }
   // A negative that equals the target must not push the target's score down: -1e30 removes it from
   // the softmax.
   const Variable scores =
-      ops::AddWhereEqual(context, ops::MatMulTransposed(context, states, negative_rows),
-                         input.targets, input.negatives, -1e30);
+      ops::AddWhereEqual(context, ops::MatMulTransposed(context, columns, negatives),
+                         sampled.targets, sampled.negatives, -1e30);
   const Variable logits =
       ops::Concat(context, {ops::Reshape(context, positive, Shape{tokens, 1}), scores});
   const Tensor first = context.Empty(Shape{tokens}, DType::I64);

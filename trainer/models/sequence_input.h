@@ -16,10 +16,20 @@ struct SequenceInput {
   SequenceInput To(Device device, Stream& stream) const;
 };
 
+// Targets and the negatives that they share, as places in a table of items.
+struct SampledTargets {
+  Tensor targets;    // i64 [T]
+  Tensor negatives;  // i64 [N]
+  // [N, 1], of the states' type: minus the logarithm of how often the negative was expected to be
+  // drawn. Added to the negative's scores, so that frequent draws do not count more (log-Q
+  // correction: Bengio and Senecal 2008). Undefined: 0.
+  Tensor correction = {};
+};
+
 // The summed cross entropy of each target among the shared negatives. Scores are products of
 // `states` [T, dim] and rows of `items` [n, dim].
 Variable SampledSoftmaxSum(Context& context, const Variable& states, const Variable& items,
-                           const SequenceInput& input);
+                           const SampledTargets& sampled);
 
 // The row of each sample's last item, [samples, dim]. REQUIRES: no sample is empty.
 Tensor LastRows(Context& context, const Variable& rows, const nn::PackedRows& places);

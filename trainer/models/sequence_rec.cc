@@ -54,7 +54,7 @@ Variable SequenceRec::LossSum(Context& context, const Variable& items,
       return ops::BinaryCrossEntropySum(context, positive, negative);
     }
     case SequenceLossKind::SAMPLED_SOFTMAX:
-      return SampledSoftmaxSum(context, hidden, items, input);
+      return SampledSoftmaxSum(context, hidden, items, {input.targets, input.negatives});
     case SequenceLossKind::FULL_SOFTMAX:
       return ops::LinearCrossEntropySum(context, hidden, items, /*weight_is_table=*/true,
                                         Variable(), input.targets);

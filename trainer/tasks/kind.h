@@ -19,8 +19,9 @@ struct Kind {
   // Reads the job's data (JobData).
   absl::StatusOr<std::unique_ptr<JobData>> (*read)(const Job& job, DataUse use,
                                                    const SavedItems& saved) = nullptr;
-  MakeTextDecoder make_decoder = nullptr;  // null: the model writes no text
-  bool ranks_items = false;                // Task::kRanksItems
+  MakeTextDecoder make_decoder = nullptr;          // null: the model writes no text
+  bool ranks_items = false;                        // Task::kRanksItems
+  bool (*reads_titles)(const Job& job) = nullptr;  // Task::ReadsTitles
 };
 
 // Data over which T is the task. So tasks of several kinds can share one class of data.
@@ -78,7 +79,8 @@ Kind Add(std::string name) {
                     .has_bf16 = T::kHasBf16},
           .read = ReadDataOf<T>,
           .make_decoder = T::MakeDecoder,
-          .ranks_items = T::kRanksItems};
+          .ranks_items = T::kRanksItems,
+          .reads_titles = T::ReadsTitles};
 }
 
 }  // namespace tandem::tasks

@@ -90,6 +90,8 @@ class Task {
   static constexpr bool kHasBf16 = false;
   // REQUIRES: if true, scorer() returns the scores, and the data is SequenceData.
   static constexpr bool kRanksItems = false;
+  // True if an item that training never saw is told by its title.
+  static bool ReadsTitles(const Job&) { return false; }
   // A model that writes text hides this with a function.
   static constexpr MakeTextDecoder MakeDecoder = nullptr;
 

@@ -53,7 +53,8 @@ TEST_F(JobConfigTest, DirectoryIsNotAJob) {
 TEST_F(JobConfigTest, EmptyFileLacksWhatIsRequired) {
   EXPECT_EQ(Complaint(""),
             "job: data.path is required: set it here or with --set data.path=FILE\n"
-            "job: model has no kind; allowed: model { sequence_rec { } }, model { gpt { } }");
+            "job: model has no kind; allowed: model { sequence_rec { } }, model { gpt { } }, model "
+            "{ rec_llm { } }");
 }
 
 TEST_F(JobConfigTest, UnknownFieldsNameTheNearest) {

@@ -344,7 +344,7 @@ TEST(JobDefaultsTest, ExampleJobsLoad) {
     if (entry.path().extension() != ".textproto") continue;
     ++found;
     if (entry.path().parent_path().filename() == "custom_model") continue;  // program_test loads it
-    const auto job = LoadJob(entry.path(), {"data.path=log"},
+    const auto job = LoadJob(entry.path(), {"data.path=log", "data.items_path=titles"},
                              {.models = OurKinds().models(), .num_trainers = 2});
     EXPECT_TRUE(job.ok()) << job.status();
     if (job.ok()) {

@@ -180,7 +180,7 @@ TEST(TextReaderTest, SyntaxErrorsEndTheReading) {
        "f:1:1: unknown field \"unheard\" in Job; Job has name, seed, device, numerics, data, "
        "model, train, "
        "optimizer, tables, parallel, ps, checkpoint, runtime, placement, trace, "
-       "parameters\nf:1:17: expected a closing bracket, "
+       "parameters, eval\nf:1:17: expected a closing bracket, "
        "found the end of the file"},
       {"tables: [ { } { } ]", "f:1:15: expected \",\" or \"]\", found {"},
   };

@@ -192,6 +192,47 @@ TEST(RecLlmTest, WhatComesLaterInTheStreamDoesNotChangeAnItemPlacesLogits) {
   }
 }
 
+// Each negative once and expected once: the sampled softmax is the full one.
+TEST(RecLlmTest, SampledSoftmaxWithEveryItemAsANegativeIsTheFullSoftmax) {
+  ParameterSet parameters(5, DType::F64);
+  const RecLlm model(Small(), parameters);
+  const Leaves from;
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const Variable vectors = model.ItemVectors(context, from.rows, from.words, Items());
+  const Variable hidden = model.Encode(context, from.symbols, vectors, Input());
+  RecLlmInput sampled = Input();
+  sampled.negatives = Places({2, 0, 1});
+  sampled.correction = Tensor::Empty(Shape{3, 1}, DType::F64);
+  for (int64_t i = 0; i < 3; ++i) sampled.correction.Set(i, 0);
+  EXPECT_NEAR(model.ItemLossSum(context, hidden, vectors, sampled).value().At(0),
+              model.ItemLossSum(context, hidden, vectors, Input()).value().At(0), 1e-9);
+  // A negative drawn twice as often as expected once counts half each time.
+  sampled.negatives = Places({2, 0, 1, 1});
+  sampled.correction = Tensor::Empty(Shape{4, 1}, DType::F64);
+  for (int64_t i = 0; i < 4; ++i) sampled.correction.Set(i, i < 2 ? 0 : -std::log(2.0));
+  EXPECT_NEAR(model.ItemLossSum(context, hidden, vectors, sampled).value().At(0),
+              model.ItemLossSum(context, hidden, vectors, Input()).value().At(0), 1e-9);
+}
+
+TEST(RecLlmTest, GradientsOfTheSampledSoftmax) {
+  ParameterSet parameters(5, DType::F64);
+  const RecLlm model(Small(), parameters);
+  const Leaves from;
+  RecLlmInput input = Input();
+  input.negatives = Places({2, 0});
+  input.correction = Tensor::Empty(Shape{2, 1}, DType::F64);
+  input.correction.Set(0, 0.3);
+  input.correction.Set(1, -0.7);
+  CheckGradients(
+      [&](Context& c) {
+        const Variable vectors = model.ItemVectors(c, from.rows, from.words, Items());
+        const Variable hidden = model.Encode(c, from.symbols, vectors, input);
+        return model.ItemLossSum(c, hidden, vectors, input);
+      },
+      {from.rows, from.words, from.symbols}, 2e-5);
+}
+
 TEST(RecLlmTest, WithAllScoresEqualTheLossIsThatOfChance) {
   ParameterSet parameters(5, DType::F64);
   const RecLlm model(Small(), parameters);

@@ -24,6 +24,7 @@ class FixedScorer : public ItemScorer {
       all.Set(i, scores_[static_cast<size_t>(i) % scores_.size()]);
     return all;
   }
+  Tensor AllVectors() const override { return {}; }
 
  private:
   const std::vector<float> scores_;

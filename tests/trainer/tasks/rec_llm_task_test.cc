@@ -121,6 +121,31 @@ TEST_F(RecLlmTaskTest, WithoutAnyRowTitlesAloneAreTrained) {
   EXPECT_TRUE(std::isfinite(LossOf(*input)));
 }
 
+TEST_F(RecLlmTaskTest, ASampledStepReadsOnlyTheItemsThatItUses) {
+  Open({"model.rec_llm.loss=SAMPLED_SOFTMAX", "model.rec_llm.num_negatives=1",
+        "train.batch_size=1"});
+  std::set<uint64_t> seen;
+  for (int64_t step = 1; step <= 40; ++step) {
+    const auto input = task_->Prepare(step);
+    EXPECT_LE(input->ids[0].size(), 5u) << "at most four of a user, and the negative";
+    EXPECT_TRUE(std::isfinite(LossOf(*input)));
+    seen.insert(input->ids[0].begin(), input->ids[0].end());
+  }
+  EXPECT_EQ(seen, (std::set<uint64_t>{1, 2, 3, 4, 5, 7, 8})) << "no item that training never sees";
+}
+
+// Over many draws, the sampled estimate of the softmax's sum is the sum.
+TEST_F(RecLlmTaskTest, ManyCorrectedNegativesComeNearTheFullSoftmax) {
+  Open({"placement=REPLICATED", "train.batch_size=4"});
+  const double full = LossOf(*task_->Prepare(1));
+  job_.mutable_model()->mutable_rec_llm()->set_loss(SAMPLED_SOFTMAX);
+  job_.mutable_model()->mutable_rec_llm()->set_num_negatives(20000);
+  ParameterSet parameters(1, DType::F32);
+  task_ = data_->MakeTask(
+      job_, {.parameters = &parameters, .tables = nullptr, .group = groups_[0].get()});
+  EXPECT_NEAR(LossOf(*task_->Prepare(1)), full, 0.02 * full);
+}
+
 TEST_F(RecLlmTaskTest, PartsOfABatchSumToTheWholeBatch) {
   Open();
   const double whole = LossOf(*task_->Prepare(1));

@@ -26,6 +26,9 @@ class ItemScorer {
   // empty. REQUIRES: Begin has succeeded.
   virtual Tensor Scores(absl::Span<const absl::Span<const uint64_t>> histories,
                         const EvaluationArgs& args) = 0;
+  // The items' vectors [num_items + 1, dim]; row 0 means nothing. The score of an item is its
+  // vector's product with the user's. REQUIRES: Begin has succeeded.
+  virtual Tensor AllVectors() const = 0;
 };
 
 class RankingEvaluation {

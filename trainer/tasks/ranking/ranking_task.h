@@ -74,6 +74,7 @@ class RankingTask : public Task, private ItemScorer {
   absl::Status Begin(const EvaluationArgs& args) override;
   Tensor Scores(absl::Span<const absl::Span<const uint64_t>> histories,
                 const EvaluationArgs& args) override;
+  Tensor AllVectors() const override { return vectors_; }
 
   const Job job_;
   const SequenceData* data_;

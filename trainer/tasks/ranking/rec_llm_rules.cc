@@ -86,6 +86,9 @@ void CheckRecLlm(const Job& job, Limits* limits) {
   limits->AtLeast(model, kPath, "text_loss", 0);
   limits->Between(model, kPath, "row_dropout", 0, 1);
   limits->Between(model, kPath, "title_buckets", 1, 1 << 30);
+  limits->Between(model, kPath, "num_negatives", 1, 100000);
+  if (model.loss() == BCE)
+    limits->Refuse(kPath + "loss", "BCE", "FULL_SOFTMAX, SAMPLED_SOFTMAX with rec_llm");
   CheckHeads({.path = kPath,
               .heads = model.heads(),
               .default_heads = kDefaultHeads,
@@ -110,6 +113,8 @@ void ResolveRecLlm(Job* job) {
   if (!model.has_item_loss()) model.set_item_loss(1);
   if (!model.has_text_loss()) model.set_text_loss(ShowsTitles(model) ? 0.1 : 0);
   if (!model.has_title_buckets()) model.set_title_buckets(65536);
+  if (model.loss() == SEQUENCE_LOSS_UNSPECIFIED) model.set_loss(FULL_SOFTMAX);
+  if (!model.has_num_negatives()) model.set_num_negatives(1024);
   const RecLlmTables tables = RecLlmTablesOf(*job);
   if (tables.title >= 0) {
     Table& title = *job->mutable_tables(tables.title);

@@ -63,6 +63,8 @@ void RecLlmTask::ClearTrainingFields(Model* model) {
   rec_llm.clear_init_stddev();
   rec_llm.clear_item_loss();
   rec_llm.clear_row_dropout();
+  rec_llm.clear_loss();
+  rec_llm.clear_num_negatives();
 }
 
 RecLlmTask::RecLlmTask(const Job& job, const RecLlmData* data, const TaskEnvironment& environment)
@@ -85,6 +87,11 @@ RecLlmTask::RecLlmTask(const Job& job, const RecLlmData* data, const TaskEnviron
       evaluation_(&job_, data, &sampler_, group_) {
   for (size_t place = 0; place < trained_.size(); ++place)
     place_of_trained_[trained_[place]] = static_cast<int64_t>(place);
+  uint64_t occurrences = 0;
+  for (const uint64_t item : trained_) {
+    occurrences += static_cast<uint64_t>(data->training_counts()[item]);
+    occurrences_.push_back(occurrences);
+  }
   std::iota(place_of_all_.begin(), place_of_all_.end(), 0);
   ParameterSet& parameters = *environment.parameters;
   const auto make = [&](const char* name, int64_t rows, int table) {
@@ -161,7 +168,7 @@ models::RecLlmInput RecLlmTask::InputOf(const data::StreamBatch& batch,
           .text_targets = Tensor::FromVector(batch.text_targets)};
 }
 
-double RecLlmTask::Flops(const data::StreamBatch& batch) const {
+double RecLlmTask::Flops(const data::StreamBatch& batch, int64_t num_items) const {
   const models::RecLlmOptions& model = model_.options();
   double pairs = 0;
   for (size_t s = 0; s + 1 < batch.offsets.size(); ++s)
@@ -169,12 +176,14 @@ double RecLlmTask::Flops(const data::StreamBatch& batch) const {
   const auto tokens = static_cast<double>(batch.places.size()),
              items = static_cast<double>(batch.item_places.size()),
              symbols = static_cast<double>(batch.text_places.size()),
-             candidates = static_cast<double>(trained_.size());
+             vectors = static_cast<double>(num_items);
+  const int64_t candidates =
+      options_.loss() == SAMPLED_SOFTMAX ? options_.num_negatives() : num_items;
   return models::BlocksFlops({model.layers, model.dim, model.ffn_dim, tokens, pairs}) +
-         models::ProductFlops(items, model.dim, static_cast<int64_t>(trained_.size())) +
+         models::ProductFlops(items, model.dim, candidates) +
          models::ProductFlops(symbols, model.dim, model.vocabulary_size) +
-         models::ProductFlops(candidates, model.item_dim, model.dim) +
-         (model.has_tower ? 2 * models::ProductFlops(candidates, model.dim, model.dim) : 0);
+         models::ProductFlops(vectors, model.item_dim, model.dim) +
+         (model.has_tower ? 2 * models::ProductFlops(vectors, model.dim, model.dim) : 0);
 }
 
 std::unique_ptr<StepInput> RecLlmTask::Prepare(int64_t step) const {
@@ -191,54 +200,117 @@ std::unique_ptr<StepInput> RecLlmTask::Prepare(int64_t step) const {
   input->global_samples = static_cast<int64_t>(users.size());
   input->text_weight = options_.text_loss() * static_cast<double>(input->global_targets) /
                        static_cast<double>(std::max<int64_t>(1, symbols));
-  TakeItems(step, *input);
+  std::vector<ItemStreams> parts;
   const int num_parts = job_.train().accumulate();
   for (int part = 0; part < num_parts; ++part) {
-    TakeStreams(
-        users,
-        data::ShareOf(input->global_samples, group_->rank(), group_->size(), part, num_parts),
-        *input);
+    parts.push_back(StreamsOf(users, data::ShareOf(input->global_samples, group_->rank(),
+                                                   group_->size(), part, num_parts)));
   }
+  if (options_.loss() != SAMPLED_SOFTMAX) {
+    TakeItems(step, trained_, trained_words_, *input);
+    TakeParts(parts, place_of_trained_, *input);
+    return input;
+  }
+  const std::vector<uint64_t> negatives = Negatives(step);
+  const std::vector<uint64_t> used = UsedItems(parts, negatives);
+  std::vector<int64_t> place_of(place_of_all_.size(), -1);
+  for (size_t place = 0; place < used.size(); ++place)
+    place_of[used[place]] = static_cast<int64_t>(place);
+  TakeItems(step, used, WordsOf(used), *input);
+  TakeParts(parts, place_of, *input);
+  TakeNegatives(negatives, place_of, *input);
   return input;
 }
 
-void RecLlmTask::TakeItems(int64_t step, RecLlmStep& input) const {
-  std::vector<int64_t> kept, index;
-  std::vector<uint64_t> ids;
-  for (size_t place = 0; place < trained_.size(); ++place) {
-    if (DropsRow(step, trained_[place])) continue;
-    kept.push_back(static_cast<int64_t>(place));
-    ids.push_back(trained_[place]);
-    index.push_back(PlaceOf(trained_[place]));
-  }
-  input.items = ItemsOf(trained_.size(), std::move(kept), trained_words_);
-  if (!is_served()) {
-    input.item_index = Index(std::move(index));
-    return;
-  }
-  input.ids.resize(static_cast<size_t>(job_.tables_size()));
-  input.ids[table_of_.item] = std::move(ids);
-  if (table_of_.title >= 0) input.ids[table_of_.title] = trained_words_.ids;
-  if (table_of_.token >= 0)
-    input.ids[table_of_.token] = AllRowIds(model_.options().vocabulary_size);
-}
-
-void RecLlmTask::TakeStreams(absl::Span<const int64_t> users, const data::BatchShare& share,
-                             RecLlmStep& input) const {
+RecLlmTask::ItemStreams RecLlmTask::StreamsOf(absl::Span<const int64_t> users,
+                                              const data::BatchShare& share) const {
+  ItemStreams part;
   data::Jagged streams;
-  std::vector<int64_t> next;
   for (int64_t sample = share.begin; sample < share.end; ++sample) {
     const absl::Span<const uint64_t> inputs = sampler_.TrainInputs(users[sample]),
                                      targets = sampler_.TrainTargets(users[sample]);
     stream_.Append(inputs, &streams);
-    for (const uint64_t target : targets.last(static_cast<size_t>(stream_.Count(inputs).items)))
-      next.push_back(place_of_trained_[target]);
+    const auto shown = targets.last(static_cast<size_t>(stream_.Count(inputs).items));
+    part.targets.insert(part.targets.end(), shown.begin(), shown.end());
   }
-  const data::StreamBatch batch =
-      data::PackStreams(std::move(streams), share.begin, stream_.options().max_length);
-  input.flops += Flops(batch);
-  input.parts.push_back(InputOf(batch, place_of_trained_));
-  input.parts.back().item_targets = Index(std::move(next));
+  part.batch = data::PackStreams(std::move(streams), share.begin, stream_.options().max_length);
+  return part;
+}
+
+std::vector<uint64_t> RecLlmTask::Negatives(int64_t step) const {
+  const RandomKey key{job_.seed(), StableHash("item negatives")};
+  std::vector<uint64_t> negatives(static_cast<size_t>(options_.num_negatives()));
+  for (size_t i = 0; i < negatives.size(); ++i) {
+    // The item of a training occurrence, drawn with equal chances.
+    const uint64_t occurrence =
+        RandomBelow(key, static_cast<uint64_t>(step), i, occurrences_.back());
+    const auto found = std::upper_bound(occurrences_.begin(), occurrences_.end(), occurrence);
+    negatives[i] = trained_[static_cast<size_t>(found - occurrences_.begin())];
+  }
+  return negatives;
+}
+
+std::vector<uint64_t> RecLlmTask::UsedItems(const std::vector<ItemStreams>& parts,
+                                            std::vector<uint64_t> used) {
+  for (const ItemStreams& part : parts) {
+    used.insert(used.end(), part.targets.begin(), part.targets.end());
+    for (const int64_t place : part.batch.item_places)
+      used.push_back(data::ItemAt(part.batch.places[place]));
+  }
+  std::sort(used.begin(), used.end());
+  used.erase(std::unique(used.begin(), used.end()), used.end());
+  return used;
+}
+
+void RecLlmTask::TakeItems(int64_t step, absl::Span<const uint64_t> items, const Words& words,
+                           RecLlmStep& input) const {
+  std::vector<int64_t> kept, index;
+  std::vector<uint64_t> ids;
+  for (size_t place = 0; place < items.size(); ++place) {
+    if (DropsRow(step, items[place])) continue;
+    kept.push_back(static_cast<int64_t>(place));
+    ids.push_back(items[place]);
+    index.push_back(PlaceOf(items[place]));
+  }
+  input.items = ItemsOf(items.size(), kept, words);
+  if (!is_served()) {
+    input.item_index = Index(index);
+    return;
+  }
+  input.ids.resize(static_cast<size_t>(job_.tables_size()));
+  input.ids[table_of_.item] = std::move(ids);
+  if (table_of_.title >= 0) input.ids[table_of_.title] = words.ids;
+  if (table_of_.token >= 0)
+    input.ids[table_of_.token] = AllRowIds(model_.options().vocabulary_size);
+}
+
+void RecLlmTask::TakeParts(const std::vector<ItemStreams>& parts,
+                           absl::Span<const int64_t> place_of, RecLlmStep& input) const {
+  for (const ItemStreams& part : parts) {
+    input.flops += Flops(part.batch, input.items.size);
+    input.parts.push_back(InputOf(part.batch, place_of));
+    std::vector<int64_t> targets;
+    for (const uint64_t target : part.targets) targets.push_back(place_of[target]);
+    input.parts.back().item_targets = Index(targets);
+  }
+}
+
+void RecLlmTask::TakeNegatives(const std::vector<uint64_t>& negatives,
+                               absl::Span<const int64_t> place_of, RecLlmStep& input) const {
+  std::vector<int64_t> places;
+  const Tensor correction =
+      Tensor::Empty(Shape{static_cast<int64_t>(negatives.size()), 1}, DType::F32);
+  for (size_t i = 0; i < negatives.size(); ++i) {
+    places.push_back(place_of[negatives[i]]);
+    const double expected = static_cast<double>(negatives.size()) *
+                            static_cast<double>(data_->training_counts()[negatives[i]]) /
+                            static_cast<double>(occurrences_.back());
+    correction.data<float>()[i] = static_cast<float>(-std::log(expected));
+  }
+  for (models::RecLlmInput& part : input.parts) {
+    part.negatives = Index(places);
+    part.correction = correction.Clone();
+  }
 }
 
 Variable RecLlmTask::LossSum(Context& context, const StepInput& input, int part,

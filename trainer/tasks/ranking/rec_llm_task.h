@@ -30,6 +30,7 @@ class RecLlmTask : public Task, private ItemScorer {
   static void Check(const Job& job, Limits* limits);
   static void Resolve(Job* job);
   static void ClearTrainingFields(Model* model);
+  static bool ReadsTitles(const Job& job) { return RecLlmTablesOf(job).title >= 0; }
 
   RecLlmTask(const Job& job, const RecLlmData* data, const TaskEnvironment& environment);
 
@@ -58,22 +59,38 @@ class RecLlmTask : public Task, private ItemScorer {
   Words WordsOf(absl::Span<const uint64_t> items) const;
   static models::ItemSet ItemsOf(size_t size, const std::vector<int64_t>& with_row,
                                  const Words& words);
-  // Adds to the input of a step: its items and their rows, or the streams of a share of its users.
-  void TakeItems(int64_t step, RecLlmStep& input) const;
-  void TakeStreams(absl::Span<const int64_t> users, const data::BatchShare& share,
-                   RecLlmStep& input) const;
+  // A share of a batch: its streams, and the next item of each item place.
+  struct ItemStreams {
+    data::StreamBatch batch;
+    std::vector<uint64_t> targets;
+  };
+  ItemStreams StreamsOf(absl::Span<const int64_t> users, const data::BatchShare& share) const;
+  // The step's negatives: items of random training occurrences.
+  std::vector<uint64_t> Negatives(int64_t step) const;
+  // The items of the parts and `used`, distinct and ascending.
+  static std::vector<uint64_t> UsedItems(const std::vector<ItemStreams>& parts,
+                                         std::vector<uint64_t> used);
+  // Add to the input of a step: its item set with the rows to pull, its parts, its negatives.
+  // `place_of` gives an item's place in the set.
+  void TakeItems(int64_t step, absl::Span<const uint64_t> items, const Words& words,
+                 RecLlmStep& input) const;
+  void TakeParts(const std::vector<ItemStreams>& parts, absl::Span<const int64_t> place_of,
+                 RecLlmStep& input) const;
+  void TakeNegatives(const std::vector<uint64_t>& negatives, absl::Span<const int64_t> place_of,
+                     RecLlmStep& input) const;
   // True if the step leaves the item's row out.
   bool DropsRow(int64_t step, uint64_t item) const;
   // The input of a batch whose items have the places `place_of` in the item set.
   models::RecLlmInput InputOf(const data::StreamBatch& batch,
                               absl::Span<const int64_t> place_of) const;
-  double Flops(const data::StreamBatch& batch) const;
+  double Flops(const data::StreamBatch& batch, int64_t num_items) const;
   absl::StatusOr<Rows> AllRows(const std::vector<uint64_t>& words, absl::Time deadline) const;
 
   // ItemScorer.
   absl::Status Begin(const EvaluationArgs& args) override;
   Tensor Scores(absl::Span<const absl::Span<const uint64_t>> histories,
                 const EvaluationArgs& args) override;
+  Tensor AllVectors() const override { return vectors_; }
 
   const Job job_;
   const RecLlm& options_;  // of job_
@@ -87,6 +104,7 @@ class RecLlmTask : public Task, private ItemScorer {
   // Dense parameters; undefined if servers hold the rows or the model has none.
   Rows dense_;
   std::vector<uint64_t> trained_;  // items with a training occurrence: all candidates, ascending
+  std::vector<uint64_t> occurrences_;  // of these items in training, each with all before it
   std::vector<int64_t> place_of_trained_, place_of_all_;  // by item
   Words trained_words_;
   const RankingEvaluation evaluation_;
