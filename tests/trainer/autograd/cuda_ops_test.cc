@@ -70,6 +70,36 @@ TEST_F(CudaOpsTest, LinearAddsABiasOfItsResultsTypeWhichVectorsHaveOnADeviceOnly
   }
 }
 
+// Items of a model that reads: words into a sum, rows added where there are some, symbols above.
+TEST_F(CudaOpsTest, WholeRowsAreMovedAndScaledAsOnTheCpu) {
+  std::vector<Tensor> results[2];
+  for (Stream* stream : {&cpu_, device_.get()}) {
+    const auto there = [&](const Tensor& x) { return x.To(stream->device(), *stream); };
+    const auto leaf = [&](Shape shape, uint64_t seed) {
+      return Variable::Leaf(there(RandomTensor(shape, seed, DType::F32)), "leaf");
+    };
+    const auto index = [&](std::vector<int64_t> places) {
+      return there(Tensor::FromVector<int64_t>(places));
+    };
+    Context c(Options(*stream, DType::F32));
+    const Variable words = leaf({6, 20}, 1), rows = leaf({2, 20}, 2), symbols = leaf({4, 20}, 3);
+    const Variable sums = ops::ScaleRows(c, ops::SegmentMean(c, words, index({0, 2, 2, 6})),
+                                         there(RandomTensor({3}, 4, DType::F32)));
+    const Variable items = ops::AddRowsAt(c, sums, rows, index({2, 0}));
+    const Variable inputs =
+        ops::GatherRows(c, ops::ConcatRows(c, symbols, items), index({0, 5, 3, 6, 4, 5}));
+    const Variable loss =
+        ops::CrossEntropySum(c, ops::MatMulTransposed(c, inputs, items), index({0, 1, 2, 0, 1, 2}));
+    Backward(c, loss);
+    EXPECT_TRUE(c.status().ok()) << c.status();
+    for (const Tensor& x :
+         {loss.value(), words.leaf().gradient(), rows.leaf().gradient(), symbols.leaf().gradient()})
+      results[stream->on_cuda()].push_back(x.ToHost(*stream));
+  }
+  for (size_t i = 0; i < results[0].size(); ++i)
+    EXPECT_LT(Difference(results[1][i], results[0][i]), 1e-5) << i;
+}
+
 // A user's model of two towers, from packed histories to the softmax over the batch's items.
 TEST_F(CudaOpsTest, TowersFromMeansOfSegmentsAreThoseOfTheCpu) {
   for (const auto& [compute, tolerance] : {std::pair(DType::F32, 1e-5), {DType::BF16, 0.05}}) {
