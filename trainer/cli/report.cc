@@ -99,29 +99,59 @@ std::string Banner(const Job& job, const tasks::JobData& data, int num_ps, int n
                          data.Description(), Printable(job.data().path()));
 }
 
+namespace {
+
+// Figures that share a table: ranks, and losses. A baseline of the one has nothing of the other.
+const std::vector<std::vector<const char*>>& TablesOfMetrics() {
+  static const auto* const tables = new std::vector<std::vector<const char*>>{
+      {"hr@10", "ndcg@10", "sampled_hr@10", "sampled_ndcg@10", "cold_hr@10", "cold_ndcg@10",
+       "cold_mean_log_rank", "cold_users", "warm_hr@10", "warm_ndcg@10", "warm_mean_log_rank",
+       "warm_users"},
+      {"text_loss", "loss"}};
+  return *tables;
+}
+
+void PrintTable(const std::string& title, const std::map<std::string, double>& metrics,
+                const std::vector<const char*>& names,
+                const std::vector<tasks::ReferenceColumn>& references) {
+  std::vector<const tasks::ReferenceColumn*> beside;
+  for (const tasks::ReferenceColumn& column : references) {
+    if (std::any_of(names.begin(), names.end(),
+                    [&](const char* name) { return column.metrics.count(name) > 0; }))
+      beside.push_back(&column);
+  }
+  std::vector<report::TextTable::Column> columns{{title, report::TextTable::LEFT}, {"this run"}};
+  for (const tasks::ReferenceColumn* column : beside) columns.push_back({column->name});
+  report::TextTable table(std::move(columns));
+  bool empty = true;
+  for (const char* name : names) {
+    if (metrics.count(name) == 0) continue;
+    std::vector<std::string> cells{name, Cell(metrics, name)};
+    for (const tasks::ReferenceColumn* column : beside)
+      cells.push_back(Cell(column->metrics, name));
+    table.Add(std::move(cells));
+    empty = false;
+  }
+  if (!empty) std::printf("\n%s", table.TakeLines(TerminalColumns()).c_str());
+}
+
+}  // namespace
+
 void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step,
                   const tasks::JobData& data) {
   const bool tested = std::any_of(metrics.begin(), metrics.end(), [](const auto& metric) {
     return metric.first.rfind("test/", 0) == 0;
   });
   const std::string prefix = tested ? "test/" : "valid/";
-  const std::vector<tasks::ReferenceColumn> references = data.References();
+  std::map<std::string, double> of_split;
+  for (const auto& [name, value] : metrics) {
+    if (name.rfind(prefix, 0) == 0) of_split[name.substr(prefix.size())] = value;
+  }
   const std::string title =
       absl::StrFormat("%s, step %d", tested ? "test split" : "validation", step);
-  std::vector<report::TextTable::Column> columns{{title, report::TextTable::LEFT}, {"this run"}};
-  for (const tasks::ReferenceColumn& column : references) columns.push_back({column.name});
-  report::TextTable table(std::move(columns));
-  for (const char* metric :
-       {"hr@10", "ndcg@10", "sampled_hr@10", "sampled_ndcg@10", "cold_hr@10", "cold_ndcg@10",
-        "cold_mean_log_rank", "cold_users", "warm_hr@10", "warm_ndcg@10", "warm_mean_log_rank",
-        "warm_users", "text_loss", "loss"}) {
-    if (metrics.find(prefix + metric) == metrics.end()) continue;
-    std::vector<std::string> cells{metric, Cell(metrics, prefix + metric)};
-    for (const tasks::ReferenceColumn& column : references)
-      cells.push_back(Cell(column.metrics, metric));
-    table.Add(std::move(cells));
-  }
-  std::printf("\n%s", table.TakeLines(TerminalColumns()).c_str());
+  const std::vector<tasks::ReferenceColumn> references = data.References();
+  for (const std::vector<const char*>& names : TablesOfMetrics())
+    PrintTable(title, of_split, names, references);
 }
 
 void PrintReport(const report::RunSummary& summary, const tasks::JobData& data,

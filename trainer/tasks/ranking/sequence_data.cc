@@ -217,7 +217,7 @@ std::vector<ReferenceColumn> SequenceData::References() const {
   if (size <= kMaxNeighbourInteractions && log.num_items <= kMaxNeighbourItems) {
     add("co-occurrence", data::CooccurrenceRanks(log, negatives()));
     if (files_.titles != nullptr)
-      add("alike titles", data::TitleRanks(log, *files_.titles, negatives()));
+      add("titles", data::TitleRanks(log, *files_.titles, negatives()));
   }
   ReferenceColumn reachable{"best reachable", {}};
   std::ifstream file(ReachablePath(files_.path));
