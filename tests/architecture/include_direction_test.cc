@@ -158,6 +158,8 @@ TEST(IncludeDirectionTest, ForbiddenArrows) {
        "trainer/loop may not include trainer/cli/process/signals.h"},
       {"trainer/cli/process/supervisor.cc", "trainer/cli/commands.h",
        "trainer/cli/process may not include trainer/cli/commands.h"},
+      {"trainer/cli/saved/eval.cc", "trainer/loop/train_loop.h",
+       "trainer/cli/saved may not include trainer/loop/train_loop.h"},
       {"trainer/cli/launch.cc", "tests/support/cluster.h",
        "trainer/cli may not include tests/support/cluster.h"},
       {"trainer/bench/step.cc", "tests/support/cluster.h",

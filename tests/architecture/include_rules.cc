@@ -133,6 +133,13 @@ constexpr Room kRooms[] = {
      "ps/client/table_admin.h rpc proto kernels/memory kernels/trace kernels/base"},
     {"trainer/cli/process", "rpc kernels/base"},
     {"trainer/cli", "trainer/ ps/ rpc/ proto kernels/"},
+    {"trainer/cli/saved",
+     "trainer/cli trainer/cli/process trainer/report trainer/loop/replica trainer/tasks "
+     "trainer/tasks/ranking trainer/tasks/kinds trainer/checkpoint trainer/job trainer/data "
+     "trainer/data/text trainer/models trainer/sparse trainer/comm trainer/comm/host "
+     "trainer/autograd trainer/tensor ps/local ps/server ps/optimizer ps/client/row_client.h proto "
+     "kernels "
+     "kernels/memory kernels/base"},
     {"trainer/bench", "trainer/ ps/ rpc/ proto kernels/"},
     {"trainer/main.cc", "trainer/cli trainer/bench"},
 

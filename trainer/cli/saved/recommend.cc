@@ -15,7 +15,7 @@
 #include "kernels/base/utf8.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/process/failure.h"
-#include "trainer/cli/saved_recommender.h"
+#include "trainer/cli/saved/saved_recommender.h"
 #include "trainer/data/ranking.h"
 #include "trainer/data/text_file.h"
 #include "trainer/report/recommendation.h"

@@ -10,7 +10,7 @@
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/process/failure.h"
-#include "trainer/cli/saved_tables.h"
+#include "trainer/cli/saved/saved_tables.h"
 #include "trainer/data/text/vocabulary.h"
 #include "trainer/models/sampling.h"
 #include "trainer/tasks/embedding_table.h"

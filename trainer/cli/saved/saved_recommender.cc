@@ -1,4 +1,4 @@
-#include "trainer/cli/saved_recommender.h"
+#include "trainer/cli/saved/saved_recommender.h"
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"

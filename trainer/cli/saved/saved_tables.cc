@@ -1,4 +1,4 @@
-#include "trainer/cli/saved_tables.h"
+#include "trainer/cli/saved/saved_tables.h"
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/cli/saved_tables.h"
+#include "trainer/cli/saved/saved_tables.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/tasks/kinds/kinds.h"
 #include "trainer/tasks/ranking/ranking_evaluation.h"

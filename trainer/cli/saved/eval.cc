@@ -13,7 +13,7 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/report.h"
-#include "trainer/cli/saved_tables.h"
+#include "trainer/cli/saved/saved_tables.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
 #include "trainer/loop/replica/divergence.h"

@@ -11,7 +11,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/process/failure.h"
-#include "trainer/cli/saved_recommender.h"
+#include "trainer/cli/saved/saved_recommender.h"
 
 namespace tandem::cli {
 
