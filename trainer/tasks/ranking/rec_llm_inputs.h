@@ -92,7 +92,7 @@ class RecLlmInputs {
   // The input of a batch whose items have the places `place_of` in the item set.
   models::RecLlmInput InputOf(const data::StreamBatch& batch,
                               absl::Span<const int64_t> place_of) const;
-  // Of a part's products, forward and backward, with `num_items` vectors.
+  // The operations of a part's products, forward and backward, with `num_items` vectors.
   double Flops(const data::StreamBatch& batch, int64_t num_items) const;
 
   const Job& job_;
