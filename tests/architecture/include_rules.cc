@@ -105,7 +105,8 @@ constexpr Room kRooms[] = {
      "trainer/job trainer/optim trainer/autograd trainer/tensor ps/client/table_admin.h rpc proto "
      "kernels kernels/memory kernels/base"},
     {"trainer/tasks",
-     "trainer/job trainer/data trainer/sparse trainer/comm trainer/autograd trainer/tensor "
+     "trainer/job trainer/data trainer/sparse trainer/comm trainer/nn trainer/autograd "
+     "trainer/tensor "
      "ps/client/row_client.h "
      "proto kernels kernels/memory kernels/base"},
     {"trainer/tasks/ranking",

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace tandem::models {
 
@@ -33,6 +34,12 @@ constexpr double BlocksFlops(const BlocksWork& work) {
 // The pairs of causal attention over one sample.
 constexpr double CausalPairs(int64_t length) {
   return 0.5 * static_cast<double>(length) * static_cast<double>(length + 1);
+}
+// Summed over packed samples: sample s has offsets[s + 1] - offsets[s] rows.
+inline double CausalPairs(const std::vector<int64_t>& offsets) {
+  double pairs = 0;
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) pairs += CausalPairs(offsets[s + 1] - offsets[s]);
+  return pairs;
 }
 
 }  // namespace tandem::models

@@ -79,6 +79,19 @@ class MasterTest : public testing::Test {
     return clients;
   }
 
+  // Joins a server, with its own callback and periods, and a trainer to a started master.
+  std::pair<ClientOr, ClientOr> ConnectPsAndTrainer(std::function<void(absl::Status)> on_failure,
+                                                    const MasterClientOptions& options) {
+    ClientOr ps, trainer;
+    std::thread joins([&] {
+      ps = MasterClient::Connect(address_, Self(PS, 100, 0), std::move(on_failure), options);
+    });
+    trainer = MasterClient::Connect(
+        address_, Self(TRAINER, 200, 0), [](absl::Status) {}, FastClient());
+    joins.join();
+    return {std::move(ps), std::move(trainer)};
+  }
+
   void RecordFailure(absl::Status status) {
     absl::MutexLock lock(&mutex_);
     failures_.push_back(std::move(status));
@@ -148,19 +161,10 @@ TEST_F(MasterTest, AMemberThatWaitsHearsOfTheCompletionBeforeItsNextHeartbeat) {
   StartMaster(patient);
   MasterClientOptions rare = FastClient();
   rare.heartbeat_period = absl::Seconds(600);
-  std::unique_ptr<MasterClient> ps;
-  std::thread joins([&] {
-    auto joined = MasterClient::Connect(
-        address_, Self(PS, 100, 0), [](absl::Status) {}, rare);
-    ASSERT_TRUE(joined.ok()) << joined.status();
-    ps = *std::move(joined);
-  });
-  auto trainer = MasterClient::Connect(
-      address_, Self(TRAINER, 200, 0), [](absl::Status) {}, FastClient());
-  joins.join();
-  ASSERT_TRUE(ps != nullptr && trainer.ok()) << trainer.status();
+  const auto [ps, trainer] = ConnectPsAndTrainer([](absl::Status) {}, rare);
+  ASSERT_TRUE(ps.ok() && trainer.ok()) << ps.status() << trainer.status();
   EXPECT_TRUE((*trainer)->Leave(absl::OkStatus()).ok());
-  EXPECT_TRUE(Completion(ps).ok()) << "within the limit of any wait of a test";
+  EXPECT_TRUE(Completion(*ps).ok()) << "within the limit of any wait of a test";
 }
 
 TEST_F(MasterTest, AMembersErrorReachesEveryoneWithItsCode) {
@@ -183,24 +187,15 @@ TEST_F(MasterTest, AMembersErrorReachesEveryoneWithItsCode) {
 TEST_F(MasterTest, AMemberThatWaitsForTheEndGoesOnOnlyWhenItsCallbackHasReturned) {
   StartMaster(FastMaster(1, 1));
   std::atomic<bool> returned = false;
-  std::unique_ptr<MasterClient> ps;
-  std::thread joins([&] {
-    auto joined = MasterClient::Connect(
-        address_, Self(PS, 100, 0),
-        [&returned](absl::Status) {
-          absl::SleepFor(absl::Milliseconds(300));
-          returned = true;
-        },
-        FastClient());
-    ASSERT_TRUE(joined.ok()) << joined.status();
-    ps = *std::move(joined);
-  });
-  auto trainer = MasterClient::Connect(
-      address_, Self(TRAINER, 200, 0), [](absl::Status) {}, FastClient());
-  joins.join();
-  ASSERT_TRUE(ps != nullptr && trainer.ok()) << trainer.status();
+  const auto [ps, trainer] = ConnectPsAndTrainer(
+      [&returned](absl::Status) {
+        absl::SleepFor(absl::Milliseconds(300));
+        returned = true;
+      },
+      FastClient());
+  ASSERT_TRUE(ps.ok() && trainer.ok()) << ps.status() << trainer.status();
   EXPECT_TRUE((*trainer)->Leave(absl::DataLossError("a broken file")).ok());
-  EXPECT_TRUE(absl::IsDataLoss(Completion(ps)));
+  EXPECT_TRUE(absl::IsDataLoss(Completion(*ps)));
   EXPECT_TRUE(returned) << "the callback may use what its owner frees after the wait";
 }
 

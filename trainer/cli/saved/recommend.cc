@@ -25,8 +25,6 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr size_t kUsersOfBlock = 64;  // scored together
-
 // The items of one user, as asked for.
 struct History {
   std::string user;  // empty for --history
@@ -116,9 +114,10 @@ absl::Status PrintRecommendations(const std::vector<History>& histories,
                                   const RecommendOptions& options, SavedRecommender& model) {
   const tasks::EvaluationArgs args = model.args();
   RETURN_IF_ERROR(model.scorer().Begin(args));
-  for (size_t begin = 0; begin < histories.size(); begin += kUsersOfBlock) {
+  const auto block_size = static_cast<size_t>(tasks::UsersOfBlock(model.data().num_items()));
+  for (size_t begin = 0; begin < histories.size(); begin += block_size) {
     std::vector<absl::Span<const uint64_t>> block;
-    for (size_t i = begin; i < std::min(begin + kUsersOfBlock, histories.size()); ++i)
+    for (size_t i = begin; i < std::min(begin + block_size, histories.size()); ++i)
       block.push_back(histories[i].items);
     const Tensor scores = model.scorer().Scores(block, args);
     RETURN_IF_ERROR(args.stream->status());

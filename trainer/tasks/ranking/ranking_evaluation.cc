@@ -17,16 +17,6 @@ namespace tandem::tasks {
 namespace {
 
 constexpr int kTopItems = 20;  // best items in the dump of an example
-// The size of a block of users never changes their ranks. A huge catalogue gets smaller blocks, so
-// that the scores fit 1 GB.
-constexpr int64_t kEvaluationUsers = 256, kEvaluationScores = int64_t{1} << 28;
-
-int64_t UsersOfBlock(uint64_t num_items) {
-  return std::clamp<int64_t>(
-      kEvaluationScores / std::max<int64_t>(1, static_cast<int64_t>(num_items)), 1,
-      kEvaluationUsers);
-}
-
 // The ranking of an evaluated user; ids as in the file.
 struct RankedExample {
   std::string user, target;
@@ -49,6 +39,12 @@ bool AreFinite(absl::Span<const float> scores) {
 }
 
 }  // namespace
+
+int64_t UsersOfBlock(uint64_t num_items) {
+  constexpr int64_t kUsers = 256, kScores = int64_t{1} << 28;
+  return std::clamp<int64_t>(kScores / std::max<int64_t>(1, static_cast<int64_t>(num_items)), 1,
+                             kUsers);
+}
 
 void RankingEvaluation::Check(const Job& job, Limits* limits) {
   if (job.train().select_by() == VALID_LOSS) {

@@ -31,6 +31,10 @@ class ItemScorer {
   virtual Tensor AllVectors() const = 0;
 };
 
+// The users whose items are scored together. The size of a block never changes a score. A huge
+// catalogue gets smaller blocks, so that the scores fit 1 GB.
+int64_t UsersOfBlock(uint64_t num_items);
+
 class RankingEvaluation {
  public:
   // The rules of a job whose best evaluation is chosen by a rank.

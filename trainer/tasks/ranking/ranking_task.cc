@@ -10,6 +10,7 @@
 #include "kernels/gemm.h"
 #include "trainer/job/model_rules.h"
 #include "trainer/tasks/embedding_table.h"
+#include "trainer/tasks/packed_rows.h"
 
 namespace tandem::tasks {
 
@@ -29,13 +30,6 @@ struct RankingStep : StepInput {
     return all;
   }
 };
-
-nn::PackedRows PackedRowsOf(const data::SequenceBatch& batch, int64_t max_length) {
-  return {.offsets = Tensor::FromVector(batch.offsets),
-          .positions = Tensor::FromVector(batch.positions),
-          .row_index = Tensor::FromVector(batch.row_index),
-          .max_length = max_length};
-}
 
 // i64 [ids.size()]: places in the whole table. An item's number is the id of its row.
 Tensor PlacesOf(absl::Span<const uint64_t> ids) {

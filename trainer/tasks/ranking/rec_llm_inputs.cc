@@ -9,6 +9,7 @@
 #include "trainer/models/model_flops.h"
 #include "trainer/sparse/remote_embedding.h"
 #include "trainer/tasks/embedding_table.h"
+#include "trainer/tasks/packed_rows.h"
 
 namespace tandem::tasks {
 
@@ -101,10 +102,7 @@ models::RecLlmInput RecLlmInputs::InputOf(const data::StreamBatch& batch,
     inputs.push_back(data::IsItem(place) ? model_.vocabulary_size + place_of[data::ItemAt(place)]
                                          : static_cast<int64_t>(place));
   }
-  return {.rows = {.offsets = Tensor::FromVector(batch.offsets),
-                   .positions = Tensor::FromVector(batch.positions),
-                   .row_index = Tensor::FromVector(batch.row_index),
-                   .max_length = stream_.options().max_length},
+  return {.rows = PackedRowsOf(batch, stream_.options().max_length),
           .inputs = Index(std::move(inputs)),
           .item_places = Tensor::FromVector(batch.item_places),
           .item_targets = Index({}),
@@ -114,9 +112,7 @@ models::RecLlmInput RecLlmInputs::InputOf(const data::StreamBatch& batch,
 
 double RecLlmInputs::Flops(const data::StreamBatch& batch, int64_t num_items) const {
   const models::RecLlmOptions& model = model_;
-  double pairs = 0;
-  for (size_t s = 0; s + 1 < batch.offsets.size(); ++s)
-    pairs += models::CausalPairs(batch.offsets[s + 1] - batch.offsets[s]);
+  const double pairs = models::CausalPairs(batch.offsets);
   const auto tokens = static_cast<double>(batch.places.size()),
              items = static_cast<double>(batch.item_places.size()),
              symbols = static_cast<double>(batch.text_places.size()),

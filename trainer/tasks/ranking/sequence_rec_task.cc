@@ -49,9 +49,7 @@ Tensor SequenceRecTask::UserVectors(Context& context, const Variable& items,
 }
 
 double SequenceRecTask::Flops(const data::SequenceBatch& batch) const {
-  double pairs = 0;
-  for (size_t s = 0; s + 1 < batch.offsets.size(); ++s)
-    pairs += models::CausalPairs(batch.offsets[s + 1] - batch.offsets[s]);
+  const double pairs = models::CausalPairs(batch.offsets);
   // The rows in the head's product with all hidden states. The pairs of BCE cost next to nothing.
   const int64_t candidates = options_.loss == models::SequenceLossKind::FULL_SOFTMAX ? num_items()
                              : options_.loss == models::SequenceLossKind::SAMPLED_SOFTMAX

@@ -10,6 +10,7 @@
 #include "trainer/models/model_flops.h"
 #include "trainer/tasks/embedding_table.h"
 #include "trainer/tasks/evaluation_blocks.h"
+#include "trainer/tasks/packed_rows.h"
 
 namespace tandem::tasks {
 
@@ -38,10 +39,7 @@ std::vector<uint64_t> RowIdsOf(const std::vector<int64_t>& symbols) {
 }
 
 models::GptInput InputOf(const data::WindowBatch& batch, int64_t max_length) {
-  return {.rows = {.offsets = Tensor::FromVector(batch.offsets),
-                   .positions = Tensor::FromVector(batch.positions),
-                   .row_index = Tensor::FromVector(batch.row_index),
-                   .max_length = max_length},
+  return {.rows = PackedRowsOf(batch, max_length),
           .inputs = Tensor::FromVector(batch.inputs),
           .targets = Tensor::FromVector(batch.targets)};
 }
