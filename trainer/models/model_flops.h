@@ -4,6 +4,7 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
