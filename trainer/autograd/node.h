@@ -65,16 +65,34 @@ class Node {
   const std::vector<std::shared_ptr<Node>> weights_;
 };
 
-// The end of a gradient: a parameter or a block of pulled rows. The leaf sums the gradient over
-// consumers in a fixed order, then over passes (gradient accumulation). The hook runs once per
-// pass, when the pass's sum is complete.
+// The end of a gradient: a parameter or a block of pulled rows. The leaf owns the value, so the
+// value can move to other memory, or be freed between uses. Operations read the value in forward
+// and again in backward, and keep no copy. The leaf sums the gradient over consumers in a fixed
+// order, then over passes (gradient accumulation). The hook runs once per pass, when the pass's sum
+// is complete.
 class LeafNode : public Node {
  public:
   using Hook = std::function<void(Context&)>;
 
   // The leaf has the highest sequence number, so the leaf and its hook run as soon as the gradient
   // is complete.
-  explicit LeafNode(std::string name) : Node(std::move(name), ~uint64_t{0}, {}, {}) {}
+  LeafNode(std::string name, Tensor value)
+      : Node(std::move(name), ~uint64_t{0}, {}, {}),
+        shape_(value.shape()),
+        dtype_(value.dtype()),
+        value_(std::move(value)) {}
+
+  // Undefined while the value is freed.
+  const Tensor& value() const { return value_; }
+  const Shape& shape() const { return shape_; }
+  DType dtype() const { return dtype_; }
+  // Replaces the value's memory. Undefined: frees the value.
+  // REQUIRES: the shape and type of the first value.
+  void set_value(Tensor value) {
+    TANDEM_CHECK(!value.defined() || (value.shape() == shape_ && value.dtype() == dtype_))
+        << name() << ": " << value.shape() << " in place of " << shape_;
+    value_ = std::move(value);
+  }
 
   void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override;
   Tensor GradientMemory(Context& context, Shape shape, DType dtype) override;
@@ -108,6 +126,9 @@ class LeafNode : public Node {
   }
 
  private:
+  const Shape shape_;
+  const DType dtype_;
+  Tensor value_;
   Tensor shadow_;
   Tensor storage_;
   Tensor gradient_;

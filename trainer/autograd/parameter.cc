@@ -9,40 +9,46 @@
 
 namespace tandem {
 
-Variable ParameterSet::Add(const std::string& name, const Tensor& value, bool decay) {
+Variable ParameterSet::Add(const std::string& name, const ParameterSlice& slice,
+                           const Tensor& value, bool decay) {
   for (const auto& parameter : parameters_)
     TANDEM_CHECK(parameter->name != name) << name << " exists already";
   auto parameter = std::make_unique<Parameter>();
   parameter->name = name;
-  parameter->shape = value.shape();
+  parameter->slice = slice;
   parameter->variable = Variable::Leaf(Place(value), name);
   parameter->decay = decay;
   parameters_.push_back(std::move(parameter));
   return parameters_.back()->variable;
 }
 
-Variable ParameterSet::Normal(const std::string& name, Shape shape, double stddev) {
-  Tensor value = Tensor::Empty(shape, dtype_);
-  const RandomKey key{seed_, StableHash(name)};
-  for (int64_t i = 0; i < value.num_elements(); ++i) {
-    value.Set(i, stddev * RandomNormal(key, 0, static_cast<uint64_t>(i)));
-  }
-  return Add(name, value, shape.num_dims() >= 2);
+template <class Value>
+Tensor ParameterSet::Fill(const ParameterSlice& slice, const Value& value) const {
+  Tensor tensor = Tensor::Empty(slice.local(), dtype_);
+  slice.ForEachRun(0, tensor.num_elements(), [&](int64_t local, int64_t logical, int64_t count) {
+    for (int64_t i = 0; i < count; ++i)
+      tensor.Set(local + i, value(static_cast<uint64_t>(logical + i)));
+  });
+  return tensor;
 }
 
-Variable ParameterSet::Uniform(const std::string& name, Shape shape, double bound) {
-  Tensor value = Tensor::Empty(shape, dtype_);
+Variable ParameterSet::Normal(const std::string& name, const ParameterSlice& slice, double stddev) {
   const RandomKey key{seed_, StableHash(name)};
-  for (int64_t i = 0; i < value.num_elements(); ++i) {
-    value.Set(i, bound * (2.0 * UnitFloat(RandomBits(key, 0, static_cast<uint64_t>(i))) - 1));
-  }
-  return Add(name, value, shape.num_dims() >= 2);
+  return Add(name, slice, Fill(slice, [&](uint64_t i) { return stddev * RandomNormal(key, 0, i); }),
+             slice.logical().num_dims() >= 2);
 }
 
-Variable ParameterSet::Constant(const std::string& name, Shape shape, double value) {
-  Tensor tensor = Tensor::Empty(shape, dtype_);
-  for (int64_t i = 0; i < tensor.num_elements(); ++i) tensor.Set(i, value);
-  return Add(name, tensor, /*decay=*/false);
+Variable ParameterSet::Uniform(const std::string& name, const ParameterSlice& slice, double bound) {
+  const RandomKey key{seed_, StableHash(name)};
+  const auto value = [&](uint64_t i) {
+    return bound * (2.0 * UnitFloat(RandomBits(key, 0, i)) - 1);
+  };
+  return Add(name, slice, Fill(slice, value), slice.logical().num_dims() >= 2);
+}
+
+Variable ParameterSet::Constant(const std::string& name, const ParameterSlice& slice,
+                                double value) {
+  return Add(name, slice, Fill(slice, [value](uint64_t) { return value; }), /*decay=*/false);
 }
 
 std::vector<Parameter*> ParameterSet::pointers() const {
@@ -53,7 +59,7 @@ std::vector<Parameter*> ParameterSet::pointers() const {
 
 int64_t ParameterSet::num_elements() const {
   int64_t n = 0;
-  for (const auto& parameter : parameters_) n += parameter->shape.num_elements();
+  for (const auto& parameter : parameters_) n += parameter->slice.logical().num_elements();
   return n;
 }
 
@@ -74,8 +80,8 @@ void ParameterSet::MakeShadows(Stream& stream) {
   for (const auto& parameter : parameters_) {
     // A GPU's product adds a bias of its result's type at no cost; a CPU's adds any F32 one, which
     // keeps all its bits.
-    if (parameter->shape.num_dims() < 2 && !device().is_cuda()) continue;
-    parameter->variable.leaf().set_shadow(Tensor::Empty(parameter->shape, DType::BF16, device()));
+    if (parameter->shape().num_dims() < 2 && !device().is_cuda()) continue;
+    parameter->variable.leaf().set_shadow(Tensor::Empty(parameter->shape(), DType::BF16, device()));
   }
   RefreshShadows(stream);
 }
@@ -87,18 +93,34 @@ void ParameterSet::RefreshShadows(Stream& stream) {
   }
 }
 
-absl::uint128 HashTensor(const std::string& parameter_name, uint32_t slot, const Tensor& tensor) {
-  TANDEM_CHECK(!tensor.device().is_cuda());
-  const uint64_t owner = DenseOwner(parameter_name);
-  const size_t size = SizeOf(tensor.dtype());
-  const auto* bytes = static_cast<const char*>(tensor.raw());
+namespace {
+
+absl::uint128 HashOf(uint64_t owner, uint32_t slot, const Tensor& elements,
+                     const ParameterSlice& slice, int64_t begin) {
+  TANDEM_CHECK(!elements.device().is_cuda());
+  const size_t size = SizeOf(elements.dtype());
+  const auto* bytes = static_cast<const char*>(elements.raw());
   absl::uint128 sum = 0;
-  for (int64_t i = 0; i < tensor.num_elements(); ++i) {
-    uint64_t bits = 0;
-    std::memcpy(&bits, bytes + i * size, size);
-    sum += HashScalar(owner, slot, static_cast<uint64_t>(i), bits);
-  }
+  slice.ForEachRun(
+      begin, begin + elements.num_elements(), [&](int64_t local, int64_t logical, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) {
+          uint64_t bits = 0;
+          std::memcpy(&bits, bytes + static_cast<size_t>(local - begin + i) * size, size);
+          sum += HashScalar(owner, slot, static_cast<uint64_t>(logical + i), bits);
+        }
+      });
   return sum;
+}
+
+}  // namespace
+
+absl::uint128 HashTensor(const std::string& parameter_name, uint32_t slot, const Tensor& tensor) {
+  return HashOf(DenseOwner(parameter_name), slot, tensor, ParameterSlice(tensor.shape()), 0);
+}
+
+absl::uint128 HashElements(const Parameter& parameter, uint32_t slot, const Tensor& elements,
+                           int64_t begin) {
+  return HashOf(DenseOwner(parameter.name), slot, elements, parameter.slice, begin);
 }
 
 }  // namespace tandem

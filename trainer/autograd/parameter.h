@@ -1,7 +1,7 @@
-// A dense parameter: its logical name and shape, its leaf, and what must be summed to complete its
-// gradient. Parameters are made through a ParameterSet, whose order (the order of creation) is the
-// order of buckets, states and files.
-// Thread rule: one thread builds and uses a set.
+// A dense parameter: its logical name, the slice of it that this rank holds, its leaf, and what
+// must be summed to complete its gradient. Parameters are made through a ParameterSet, whose order
+// (the order of creation) is the order of buckets, states and files. Thread rule: one thread builds
+// and uses a set.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
+#include "trainer/autograd/parameter_slice.h"
 #include "trainer/autograd/variable.h"
 
 namespace tandem {
@@ -22,10 +23,13 @@ enum PartialAxis : uint32_t { kPartialOverDp = 1, kPartialOverTp = 2, kPartialOv
 
 struct Parameter {
   std::string name;  // "blocks.0.attention.qkv.weight"
-  Shape shape;       // logical
-  Variable variable;
+  ParameterSlice slice;
+  Variable variable;  // the rank's array
   uint32_t partial_over = kPartialOverDp;
   bool decay = true;  // weight decay applies (matrices; not biases and norms)
+
+  const Shape& shape() const { return variable.shape(); }  // of the rank's array
+  int64_t num_elements() const { return shape().num_elements(); }
 };
 
 class ParameterSet {
@@ -35,15 +39,26 @@ class ParameterSet {
   ParameterSet(uint64_t seed, DType dtype, Stream* stream = nullptr)
       : seed_(seed), dtype_(dtype), stream_(stream) {}
 
-  Variable Normal(const std::string& name, Shape shape, double stddev);
-  Variable Uniform(const std::string& name, Shape shape, double bound);  // in (-bound, bound)
-  Variable Constant(const std::string& name, Shape shape, double value);
+  Variable Normal(const std::string& name, const Shape& shape, double stddev) {
+    return Normal(name, ParameterSlice(shape), stddev);
+  }
+  // Values in (-bound, bound).
+  Variable Uniform(const std::string& name, const Shape& shape, double bound) {
+    return Uniform(name, ParameterSlice(shape), bound);
+  }
+  Variable Constant(const std::string& name, const Shape& shape, double value) {
+    return Constant(name, ParameterSlice(shape), value);
+  }
+  // The same for a parameter of which this rank holds a slice.
+  Variable Normal(const std::string& name, const ParameterSlice& slice, double stddev);
+  Variable Uniform(const std::string& name, const ParameterSlice& slice, double bound);
+  Variable Constant(const std::string& name, const ParameterSlice& slice, double value);
 
   DType dtype() const { return dtype_; }
   const std::vector<std::unique_ptr<Parameter>>& all() const { return parameters_; }
   // Returns all parameters, for functions that also work on a part.
   std::vector<Parameter*> pointers() const;
-  int64_t num_elements() const;
+  int64_t num_elements() const;  // logical, of all parameters
   Device device() const { return stream_ == nullptr ? Device{} : stream_->device(); }
   // The same elements where the parameters lie, and back in the host's memory.
   Tensor Place(const Tensor& tensor) const {
@@ -65,7 +80,11 @@ class ParameterSet {
   void RefreshShadows(Stream& stream);
 
  private:
-  Variable Add(const std::string& name, const Tensor& value, bool decay);
+  Variable Add(const std::string& name, const ParameterSlice& slice, const Tensor& value,
+               bool decay);
+  // Makes an array of `slice` whose elements are value(logical element).
+  template <class Value>
+  Tensor Fill(const ParameterSlice& slice, const Value& value) const;
 
   const uint64_t seed_;
   const DType dtype_;
@@ -73,7 +92,11 @@ class ParameterSet {
   std::vector<std::unique_ptr<Parameter>> parameters_;
 };
 
-// The share of params_hash of one tensor: `slot` 0 is the weight, 1, 2, ... the optimizer's slots.
+// The share of params_hash of a whole tensor: `slot` 0 is the weight, 1, 2, ... the optimizer's
+// slots.
 absl::uint128 HashTensor(const std::string& parameter_name, uint32_t slot, const Tensor& tensor);
+// The share of `elements`, which are the rank's elements begin, begin + 1, ... of a parameter.
+absl::uint128 HashElements(const Parameter& parameter, uint32_t slot, const Tensor& elements,
+                           int64_t begin);
 
 }  // namespace tandem

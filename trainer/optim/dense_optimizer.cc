@@ -45,10 +45,10 @@ DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parame
     slots_.emplace_back();
     updated_.push_back(std::find(updated.begin(), updated.end(), parameter) != updated.end());
     if (!updated_.back()) continue;
-    const int64_t size = parameter->shape.num_elements();
+    const int64_t size = parameter->shape().num_elements();
     for (size_t s = 0; s < num_slots; ++s)
       slots_.back().push_back(
-          parameters_->Place(Tensor::Zeros(parameter->shape, parameters_->dtype())));
+          parameters_->Place(Tensor::Zeros(parameter->shape(), parameters_->dtype())));
     num_elements_ += size;
     for (int64_t begin = 0; begin < size; begin += kernels::kSumBlock) {
       runs_.push_back({p, begin, std::min(kernels::kSumBlock, size - begin)});
@@ -113,7 +113,7 @@ std::vector<kernels::OptimizerRun> DenseOptimizer::DeviceRuns() const {
     for (size_t s = 0; s < slots_[p].size(); ++s) run.slots[s] = slots_[p][s].data<float>();
     run.gradient = leaf.gradient().data<float>();
     run.shadow = leaf.shadow().defined() ? leaf.shadow().data<BFloat16>() : nullptr;
-    run.count = parameter.shape.num_elements();
+    run.count = parameter.shape().num_elements();
     run.decay = parameter.decay || options_.decay_all;
   }
   return runs;

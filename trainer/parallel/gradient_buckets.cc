@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
     for (size_t m = 0; m < bucket.members.size(); ++m) {
       const Member& member = bucket.members[m];
       LeafNode& leaf = member.parameter->variable.leaf();
-      leaf.PlaceGradient(Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape,
+      leaf.PlaceGradient(Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape(),
                                           parameters.dtype()));
       leaf.set_hook([made = made.get(), b, m](Context& context) {
         if (made->last_pass_) made->OnGradient(context, b, m);

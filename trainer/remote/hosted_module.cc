@@ -49,10 +49,10 @@ void HostedModule::Apply(optim::DenseOptimizer& optimizer, uint64_t step,
   const auto& all = made_.parameters->all();
   for (size_t i = 0; i < all.size(); ++i) {
     if (!gradients[i].defined()) continue;
-    Variable& variable = all[i]->variable;
-    if (!holders_.empty()) variable = Variable(variable.value().Clone(), variable.node());
-    variable.leaf().PlaceGradient(gradients[i]);
-    variable.leaf().AcceptStorage();
+    LeafNode& leaf = all[i]->variable.leaf();
+    if (!holders_.empty()) leaf.set_value(leaf.value().Clone());
+    leaf.PlaceGradient(gradients[i]);
+    leaf.AcceptStorage();
   }
   optimizer.Update(step, learning_rate, gradient_scale, stream);
   for (const auto& parameter : all) {

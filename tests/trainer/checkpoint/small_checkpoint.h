@@ -57,7 +57,7 @@ class SmallRun {
   // Runs one step, dense and sparse. Gradients are functions of the step.
   void Train(uint64_t step) {
     for (const auto& parameter : parameters_.all()) {
-      Tensor gradient = Tensor::Empty(parameter->shape, DType::F32);
+      Tensor gradient = Tensor::Empty(parameter->shape(), DType::F32);
       for (int64_t i = 0; i < gradient.num_elements(); ++i)
         gradient.Set(i, static_cast<double>(step) - 0.1 * i);
       LeafNode& leaf = parameter->variable.leaf();

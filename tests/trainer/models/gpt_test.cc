@@ -90,7 +90,7 @@ std::map<std::string, Tensor> ByName(const ParameterSet& parameters) {
 void Randomise(const ParameterSet& parameters, double scale) {
   uint64_t seed = 100;
   for (const auto& parameter : parameters.all()) {
-    const Tensor random = RandomTensor(parameter->shape, ++seed, DType::F64, scale);
+    const Tensor random = RandomTensor(parameter->shape(), ++seed, DType::F64, scale);
     for (int64_t i = 0; i < random.num_elements(); ++i) {
       parameter->variable.value().Set(i, parameter->variable.value().At(i) + random.At(i));
     }
@@ -170,7 +170,7 @@ TEST(GptTest, DecayIsForMatrices) {
   ParameterSet parameters(1, DType::F32);
   const Gpt gpt(MiniGpt(), parameters);
   for (const auto& parameter : parameters.all()) {
-    EXPECT_EQ(parameter->decay, parameter->shape.num_dims() >= 2) << parameter->name;
+    EXPECT_EQ(parameter->decay, parameter->shape().num_dims() >= 2) << parameter->name;
   }
 }
 
@@ -395,7 +395,7 @@ TEST(GptTest, ABatchWithoutTokensHasZeroLossAndZeroGradients) {
   Backward(context, loss);
   for (const auto& parameter : parameters.all()) {
     ASSERT_TRUE(parameter->variable.leaf().has_gradient()) << parameter->name;
-    for (int64_t i = 0; i < parameter->shape.num_elements(); ++i) {
+    for (int64_t i = 0; i < parameter->shape().num_elements(); ++i) {
       EXPECT_EQ(parameter->variable.leaf().gradient().At(i), 0) << parameter->name;
     }
   }

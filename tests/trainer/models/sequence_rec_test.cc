@@ -165,7 +165,7 @@ TEST(SequenceRecTest, ABatchWithoutTokensHasZeroLossAndZeroGradients) {
   Backward(context, loss);
   for (const auto& parameter : parameters.all()) {
     ASSERT_TRUE(parameter->variable.leaf().has_gradient()) << parameter->name;
-    for (int64_t i = 0; i < parameter->shape.num_elements(); ++i) {
+    for (int64_t i = 0; i < parameter->shape().num_elements(); ++i) {
       EXPECT_EQ(parameter->variable.leaf().gradient().At(i), 0) << parameter->name;
     }
   }

@@ -55,7 +55,7 @@ void SetGradients(ParameterSet& parameters, double value) {
   Context context(fixture.Options());
   parameters.ClearGradients();
   for (const auto& parameter : parameters.all()) {
-    Tensor gradient = Tensor::Empty(parameter->shape, parameters.dtype());
+    Tensor gradient = Tensor::Empty(parameter->shape(), parameters.dtype());
     for (int64_t i = 0; i < gradient.num_elements(); ++i) gradient.Set(i, value);
     Backward(context, {{parameter->variable, gradient}});
   }
@@ -100,7 +100,7 @@ class CutParameters {
     for (int64_t n : {3, 16384, 40001, 7}) set_.Normal(absl::StrCat("w", n), Shape{1, n}, 1);
     for (const auto& parameter : set_.all()) {
       if (shadows)
-        parameter->variable.leaf().set_shadow(Tensor::Zeros(parameter->shape, DType::BF16));
+        parameter->variable.leaf().set_shadow(Tensor::Zeros(parameter->shape(), DType::BF16));
     }
     optim::DenseOptimizer optimizer({.kind = kind, .weight_decay = 0.1}, &set_);
     for (uint64_t step = 1; step <= 2; ++step) {
@@ -108,7 +108,7 @@ class CutParameters {
       set_.ClearGradients();
       for (size_t p = 0; p + 1 < set_.all().size(); ++p) {
         const Parameter& parameter = *set_.all()[p];
-        const Tensor gradient = RandomTensor(parameter.shape, 10 * step + p, DType::F32);
+        const Tensor gradient = RandomTensor(parameter.shape(), 10 * step + p, DType::F32);
         Backward(context, {{parameter.variable, gradient}});
       }
       norm_ = optimizer.GradientSquaredNorm(fixture_.stream());
@@ -140,7 +140,7 @@ TEST(DenseOptimizerTest, BitsDependNeitherOnThreadsNorOnShadows) {
       const bool updated = p + 1 < three.set().all().size();
       const float* value = parameter.variable.value().data<float>();
       const BFloat16* shadow = parameter.variable.leaf().shadow().data<BFloat16>();
-      for (int64_t i = 0; i < parameter.shape.num_elements(); ++i) {
+      for (int64_t i = 0; i < parameter.shape().num_elements(); ++i) {
         ASSERT_EQ(shadow[i].bits, updated ? ToBFloat16(value[i]).bits : 0)
             << parameter.name << " element " << i;
       }
@@ -151,13 +151,13 @@ TEST(DenseOptimizerTest, BitsDependNeitherOnThreadsNorOnShadows) {
 TEST(DenseOptimizerTest, CuttingAParameterChangesNoBitOfItsUpdateAndNorm) {
   CutParameters cut(optim::Kind::ADAM, 2, false);
   const Parameter& parameter = *cut.set().all()[2];
-  const int64_t n = parameter.shape.num_elements();
+  const int64_t n = parameter.shape().num_elements();
   ParameterSet fresh(5, DType::F32);
-  const Tensor weight = fresh.Normal(parameter.name, parameter.shape, 1).value();
-  const Tensor m = Tensor::Zeros(parameter.shape, DType::F32),
-               v = Tensor::Zeros(parameter.shape, DType::F32);
+  const Tensor weight = fresh.Normal(parameter.name, parameter.shape(), 1).value();
+  const Tensor m = Tensor::Zeros(parameter.shape(), DType::F32),
+               v = Tensor::Zeros(parameter.shape(), DType::F32);
   for (uint64_t step = 1; step <= 2; ++step) {
-    const Tensor gradient = RandomTensor(parameter.shape, 10 * step + 2, DType::F32);
+    const Tensor gradient = RandomTensor(parameter.shape(), 10 * step + 2, DType::F32);
     kernels::AdamUpdate(weight.data<float>(), m.data<float>(), v.data<float>(),
                         gradient.data<float>(), n,
                         {.learning_rate = 0.1, .gradient_scale = 0.5, .step = step});

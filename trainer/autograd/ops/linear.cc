@@ -72,23 +72,23 @@ Variable RecordLinear(Context& context, const Variable& x, const Variable& weigh
   const GradientOperand operand(product.flat_result());
   FunctionParts parts;
   parts.inputs = {x};
-  parts.backward_input = [operand, w = product.weight, flat = product.rows.shape(), node = x.node(),
-                          shape = x.shape(),
+  parts.backward_input = [operand, w = SavedOperand(weight, product.weight),
+                          flat = product.rows.shape(), node = x.node(), shape = x.shape(),
                           dtype = x.dtype()](Context& c, const Tensor& gradient) {
     const Tensor dx = node->GradientMemory(c, shape, dtype);
-    Multiply(c, {operand.Of(c, gradient)}, {w, true}, dx.Reshape(flat));
+    Multiply(c, {operand.Of(c, gradient)}, {w.Of(c), true}, dx.Reshape(flat));
     return std::vector<Tensor>{dx};
   };
   parts.weights = {weight};
   if (bias.defined()) parts.weights.push_back(bias);
-  parts.backward_weight = [operand, rows = product.rows, shape = weight.shape(),
+  parts.backward_weight = [operand, rows = SavedOperand(x, product.rows), shape = weight.shape(),
                            dtype = weight.dtype(), node = weight.node(),
                            bias_node = bias.node()](Context& c, const Tensor& gradient) {
     const Tensor dy = operand.Of(c, gradient);
     std::vector<Tensor> gradients(2);
     if (node) {
       gradients[0] = node->GradientMemory(c, shape, dtype);
-      Multiply(c, {rows, true}, {dy}, gradients[0]);
+      Multiply(c, {rows.Of(c).Reshape(Shape{dy.dim(0), shape[0]}), true}, {dy}, gradients[0]);
     }
     if (bias_node) {
       gradients[1] = bias_node->GradientMemory(c, Shape{shape[1]}, dtype);
@@ -126,17 +126,18 @@ Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b
   FunctionParts parts;
   parts.inputs = {a, b};
   parts.backward_input = [a_node = a.node(), b_node = b.node(), a_shape = a.shape(),
-                          b_shape = b.shape(), a_dtype = a.dtype(), b_dtype = b.dtype(), left,
-                          right](Context& c, const Tensor& gradient) {
+                          b_shape = b.shape(), a_dtype = a.dtype(), b_dtype = b.dtype(),
+                          left = SavedOperand(a, left),
+                          right = SavedOperand(b, right)](Context& c, const Tensor& gradient) {
     const Tensor dc = Operand(c, gradient);
     std::vector<Tensor> gradients(2);
     if (a_node) {
       gradients[0] = a_node->GradientMemory(c, a_shape, a_dtype);
-      Multiply(c, {dc}, {right}, gradients[0]);
+      Multiply(c, {dc}, {right.Of(c)}, gradients[0]);
     }
     if (b_node) {
       gradients[1] = b_node->GradientMemory(c, b_shape, b_dtype);
-      Multiply(c, {dc, true}, {left}, gradients[1]);
+      Multiply(c, {dc, true}, {left.Of(c)}, gradients[1]);
     }
     return gradients;
   };

@@ -29,7 +29,8 @@ enum class Kind { LAYER, RMS };
 // The state that forward and backward share.
 struct Norm {
   Kind kind;
-  Tensor sum, gamma, mean, inverse;  // mean: LAYER only
+  Variable gamma;             // read again in backward
+  Tensor sum, mean, inverse;  // mean: LAYER only
   kernels::ResidualDropout dropout;
   Tensor row_index, mask;  // viewed by `dropout`
 
@@ -38,7 +39,7 @@ struct Norm {
     const kernels::ResidualForward residual{.y = ViewOf(y), .sum = sum.view(), .dropout = dropout};
     if (kind == Kind::LAYER) {
       kernels::LayerNormForward({.x = x.view(),
-                                 .gamma = ViewOf(gamma),
+                                 .gamma = ViewOf(gamma.value()),
                                  .beta = ViewOf(beta),
                                  .output = output.view(),
                                  .mean = mean.view(),
@@ -48,7 +49,7 @@ struct Norm {
                                 context.stream());
     } else {
       kernels::RmsNormForward({.x = x.view(),
-                               .gamma = ViewOf(gamma),
+                               .gamma = ViewOf(gamma.value()),
                                .output = output.view(),
                                .inverse = inverse.view(),
                                .epsilon = epsilon,
@@ -65,7 +66,7 @@ struct Norm {
     if (kind == Kind::LAYER) {
       kernels::LayerNormBackward({.grad_output = grad_output.view(),
                                   .x = sum.view(),
-                                  .gamma = ViewOf(gamma),
+                                  .gamma = ViewOf(gamma.value()),
                                   .mean = mean.view(),
                                   .inverse = inverse.view(),
                                   .grad_input = dx.view(),
@@ -76,7 +77,7 @@ struct Norm {
     } else {
       kernels::RmsNormBackward({.grad_output = grad_output.view(),
                                 .x = sum.view(),
-                                .gamma = ViewOf(gamma),
+                                .gamma = ViewOf(gamma.value()),
                                 .inverse = inverse.view(),
                                 .grad_input = dx.view(),
                                 .grad_gamma = ViewOf(dgamma),
@@ -111,8 +112,8 @@ Normed Normalise(Context& context, Kind kind, const Residual& rows, const Variab
   const Tensor output = context.Empty(x.shape(), OutputType(context, x));
   const Shape per_row{x.shape().num_rows()};
   Norm norm{.kind = kind,
+            .gamma = gamma,
             .sum = y.defined() ? context.Empty(x.shape(), dtype) : x.value(),
-            .gamma = gamma.value(),
             .mean = kind == Kind::LAYER ? context.Empty(per_row, statistics) : Tensor(),
             .inverse = context.Empty(per_row, statistics),
             .dropout = {},

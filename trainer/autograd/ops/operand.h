@@ -1,5 +1,6 @@
 // The operands of a matrix product. In a BF16 run (Context::compute) an operand is the bf16 copy of
-// an f32 tensor, otherwise the tensor itself.
+// an f32 tensor, otherwise the tensor itself. Here alone operations read the values and shadows of
+// parameters for products, in forward and again in backward.
 // Thread rule: the context's thread.
 #pragma once
 
@@ -24,18 +25,31 @@ inline Tensor Operand(Context& context, const Tensor& x) {
 
 // Like Operand above. The bf16 copy of a parameter is its shadow.
 inline Tensor Operand(Context& context, const Variable& x) {
-  const auto* leaf = dynamic_cast<const LeafNode*>(x.node().get());
-  if (context.compute() == DType::BF16 && leaf != nullptr && leaf->shadow().defined())
-    return leaf->shadow();
+  if (context.compute() == DType::BF16 && x.is_leaf() && x.leaf().shadow().defined())
+    return x.leaf().shadow();
   return Operand(context, x.value());
 }
+
+// An operand that backward reads again. The operand of an activation is kept; that of a parameter
+// is read anew.
+class SavedOperand {
+ public:
+  // `operand` is the operand of `x`.
+  SavedOperand(const Variable& x, const Tensor& operand)
+      : leaf_(x.is_leaf() ? x : Variable()), kept_(x.is_leaf() ? Tensor() : operand) {}
+  Tensor Of(Context& context) const { return leaf_.is_leaf() ? Operand(context, leaf_) : kept_; }
+
+ private:
+  Variable leaf_;
+  Tensor kept_;
+};
 
 // The bias that a product adds: its shadow if one exists and the result is bf16, else the bias
 // itself.
 inline const Tensor& BiasFor(DType result, const Variable& bias) {
-  const auto* leaf = dynamic_cast<const LeafNode*>(bias.node().get());
-  return leaf != nullptr && leaf->shadow().defined() && result == DType::BF16 ? leaf->shadow()
-                                                                              : bias.value();
+  return result == DType::BF16 && bias.is_leaf() && bias.leaf().shadow().defined()
+             ? bias.leaf().shadow()
+             : bias.value();
 }
 
 }  // namespace tandem::ops

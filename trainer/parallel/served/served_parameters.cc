@@ -22,7 +22,7 @@ constexpr size_t kBucketBytes = 4 << 20;
 template <class Visit>
 void ForEachRun(const GradientBuckets::Member& member, const Visit& visit) {
   const size_t begin = member.offset / sizeof(float),
-               size = static_cast<size_t>(member.parameter->shape.num_elements());
+               size = static_cast<size_t>(member.parameter->shape().num_elements());
   for (size_t element = 0; element < size;) {
     const size_t column = (begin + element) % kChunk,
                  count = std::min(size - element, kChunk - column);
@@ -93,9 +93,9 @@ void ServedParameters::AddEntries(optim::DenseState* state) const {
     for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
       for (const GradientBuckets::Member& member : bucket.members) {
         optim::DenseState::Entry& entry = state->entries[PlaceOf(member.parameter)];
-        entry = {Tensor::Zeros(member.parameter->shape, DType::F32), {}};
+        entry = {Tensor::Zeros(member.parameter->shape(), DType::F32), {}};
         for (size_t s = 0; s < state->slot_names.size(); ++s)
-          entry.slots.push_back(Tensor::Zeros(member.parameter->shape, DType::F32));
+          entry.slots.push_back(Tensor::Zeros(member.parameter->shape(), DType::F32));
       }
     }
   }
@@ -163,7 +163,7 @@ void ServedParameters::ShowWeights() {
       for (const GradientBuckets::Member& member : bucket.members) {
         const Parameter& parameter = *member.parameter;
         const Tensor arrived =
-            Tensor::InBuffer(table->weights, begin + member.offset, parameter.shape, DType::F32);
+            Tensor::InBuffer(table->weights, begin + member.offset, parameter.shape(), DType::F32);
         kernels::Copy(parameter.variable.value().view(), arrived.view(), *stream_);
         const Tensor& shadow = parameter.variable.leaf().shadow();
         if (shadow.defined()) kernels::Cast(shadow.view(), arrived.view(), *stream_);
@@ -202,7 +202,7 @@ std::optional<std::string> ServedParameters::KeptBack() const {
     for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
       for (const GradientBuckets::Member& member : bucket.members) {
         const Tensor gradient =
-            Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape, DType::F32);
+            Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape(), DType::F32);
         if (!std::isfinite(kernels::SumOfSquares(gradient.view(), *stream_)))
           return member.parameter->name;
       }
