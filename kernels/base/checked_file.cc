@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <limits>
 #include <unistd.h>
 #include <vector>
 
@@ -50,7 +51,10 @@ bool IsPlainFileName(std::string_view name) {
          name.find('\0') == name.npos;
 }
 
-absl::Status CheckFile(const std::string& path, const FileDigest& expected) {
+namespace {
+
+// Reads at most `limit` bytes.
+absl::StatusOr<FileDigest> DigestUpTo(const std::string& path, uint64_t limit) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              std::fclose);
   if (file == nullptr) {
@@ -58,11 +62,10 @@ absl::Status CheckFile(const std::string& path, const FileDigest& expected) {
         absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
   }
   FileDigest found;
-  std::vector<char> chunk(std::min<uint64_t>(kChunkBytes, expected.num_bytes + 1));
-  // Reads at most one byte more than expected: that proves a mismatch, and a file that keeps
-  // growing is never read to its end.
-  while (found.num_bytes <= expected.num_bytes) {
-    const size_t size = std::fread(chunk.data(), 1, chunk.size(), file.get());
+  std::vector<char> chunk(std::min<uint64_t>(kChunkBytes, limit));
+  while (found.num_bytes < limit) {
+    const uint64_t wanted = std::min<uint64_t>(chunk.size(), limit - found.num_bytes);
+    const size_t size = std::fread(chunk.data(), 1, wanted, file.get());
     if (size == 0) break;
     found.num_bytes += size;
     found.crc32c = Crc32c(found.crc32c, chunk.data(), size);
@@ -71,6 +74,21 @@ absl::Status CheckFile(const std::string& path, const FileDigest& expected) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
   }
+  return found;
+}
+
+}  // namespace
+
+absl::StatusOr<FileDigest> DigestOf(const std::string& path) {
+  return DigestUpTo(path, std::numeric_limits<uint64_t>::max());
+}
+
+absl::Status CheckFile(const std::string& path, const FileDigest& expected) {
+  // One byte more than expected proves a mismatch. A file that keeps growing is not read to its
+  // end.
+  auto read = DigestUpTo(path, expected.num_bytes + 1);
+  if (!read.ok()) return read.status();
+  const FileDigest& found = *read;
   if (found.num_bytes != expected.num_bytes) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " has ", found.num_bytes > expected.num_bytes ? "more than " : "",

@@ -47,6 +47,8 @@ class FileWriter {
 
 // True if `name` is an entry of a folder: no path to elsewhere, and not hidden.
 bool IsPlainFileName(std::string_view name);
+// Reads a whole file. FailedPrecondition names a file that cannot be read.
+absl::StatusOr<FileDigest> DigestOf(const std::string& path);
 // FailedPrecondition, with the file and both values, if size or checksum differ from `expected`.
 absl::Status CheckFile(const std::string& path, const FileDigest& expected);
 // Makes new and renamed entries of a folder survive a crash of the machine.

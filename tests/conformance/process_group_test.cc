@@ -11,6 +11,7 @@
 #include "kernels/base/random.h"
 #include "tests/conformance/group_harness.h"
 #include "trainer/comm/ring_order.h"
+#include "trainer/comm/text.h"
 
 namespace tandem::comm {
 namespace {
@@ -298,6 +299,35 @@ TEST_P(ProcessGroupTest, SplitGivesGroupsByColorOrderedByKey) {
       ASSERT_TRUE((*half)->AllGather(View(all), View(mine), Args()).Wait(Soon()).ok());
       for (int r = 0; r < members; ++r) EXPECT_EQ(all[r], group.rank() % 2 + 2 * (members - 1 - r));
     }
+  });
+}
+
+TEST_P(ProcessGroupTest, AFailureOfAGroupFailsTheGroupsSplitFromIt) {
+  Run([](ProcessGroup& group) {
+    auto half = group.Split(group.rank() % 2, group.rank(), "half", Soon());
+    ASSERT_TRUE(half.ok()) << half.status();
+    if (group.rank() % 2 == 1) return;
+    if (group.rank() == 0) group.Abort(absl::UnavailableError("lost"));
+    const absl::Status status = (*half)->Await((*half)->Barrier(Args()), Soon());
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_TRUE(absl::StrContains(std::string(status.message()), "lost")) << status;
+  });
+}
+
+TEST_P(ProcessGroupTest, TextsTravelFromOneRankToAll) {
+  if (!AllocateGivesHostMemory()) GTEST_SKIP() << "texts travel through the host's memory";
+  Run([](ProcessGroup& group) {
+    const int last = group.size() - 1;
+    const auto told = BroadcastText(group, absl::StrCat("rank ", group.rank()), last, {});
+    ASSERT_TRUE(told.ok()) << told.status();
+    EXPECT_EQ(*told, absl::StrCat("rank ", last));
+    const auto none = FirstText(group, "", {});
+    ASSERT_TRUE(none.ok()) << none.status();
+    EXPECT_EQ(*none, "");
+    const std::string mine = group.rank() >= last / 2 ? absl::StrCat("I am ", group.rank()) : "";
+    const auto first = FirstText(group, mine, {});
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_EQ(*first, absl::StrCat("I am ", last / 2));
   });
 }
 

@@ -1,10 +1,9 @@
 #include "trainer/checkpoint/reader.h"
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -16,7 +15,7 @@
 #include "trainer/checkpoint/finite.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/safetensors_file.h"
 
 namespace tandem::checkpoint {
 namespace {
@@ -30,9 +29,9 @@ absl::Status Checked(const std::string& folder, const SavedFile& file) {
       absl::StrCat("checkpoint ", folder, ": ", status.message(), "; take another checkpoint"));
 }
 
-std::string ShapeText(const Tensor& tensor) {
+std::string ShapeText(DType dtype, const Shape& shape) {
   std::ostringstream text;
-  text << NameOf(tensor.dtype()) << " " << tensor.shape();
+  text << NameOf(dtype) << " " << shape;
   return text.str();
 }
 
@@ -42,23 +41,13 @@ std::string SlotOf(const std::string& name) {
   return mark == std::string::npos ? "" : name.substr(mark + 1);
 }
 
-using TensorMap = std::map<std::string, Tensor>;
-
-TensorMap ParametersByName(const ParameterSet& parameters) {
-  TensorMap tensors;
-  for (const auto& parameter : parameters.all())
-    tensors[parameter->name] = parameter->variable.value();
-  return tensors;
-}
-
-absl::StatusOr<TensorMap> ReadDense(const Checkpoint& checkpoint) {
-  auto content = ReadSafetensors(checkpoint.DensePath());
-  if (!content.ok())
-    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", content.status().message()));
-  TensorMap saved;
-  for (NamedTensor& named : content->tensors) saved[named.name] = std::move(named.tensor);
-  return saved;
-}
+// An array of the checkpoint, and the elements of it that this rank takes.
+struct Target {
+  std::string name;
+  const Parameter* parameter;
+  int64_t begin;  // of the rank's array of the parameter
+  Tensor to;      // undefined: takes nothing
+};
 
 template <class... Text>
 absl::Status Wrong(const Checkpoint& checkpoint, const Text&... text) {
@@ -66,37 +55,73 @@ absl::Status Wrong(const Checkpoint& checkpoint, const Text&... text) {
       absl::StrCat("checkpoint ", checkpoint.DensePath(), ": ", text...));
 }
 
-// Returns Ok if both have the same tensors by name, type and shape.
-absl::Status CheckSame(const Checkpoint& checkpoint, const TensorMap& saved,
-                       const TensorMap& targets) {
-  for (const auto& [name, target] : targets) {
-    const auto found = saved.find(name);
-    if (found == saved.end())
-      return Wrong(checkpoint, "has no parameter ", name, ", which the job's model has");
-    if (found->second.shape() != target.shape() || found->second.dtype() != target.dtype()) {
-      return Wrong(checkpoint, "parameter ", name, " is ", ShapeText(found->second),
-                   ", in the job's model ", ShapeText(target));
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> OpenDense(const Checkpoint& checkpoint) {
+  auto file = SafetensorsFile::Open(checkpoint.DensePath(), SafetensorsFile::Access::READ);
+  if (file.ok()) return file;
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", file.status().message()));
+}
+
+// Returns Ok if file and job have the same tensors by name, type and logical shape. Slots of the
+// file count only with `slots`.
+absl::Status CheckSame(const Checkpoint& checkpoint, const SafetensorsFile& file,
+                       const std::vector<Target>& targets, bool slots) {
+  std::set<std::string> names;
+  for (const Target& target : targets) {
+    names.insert(target.name);
+    const TensorEntry* const found = file.Find(target.name);
+    if (found == nullptr)
+      return Wrong(checkpoint, "has no parameter ", target.name, ", which the job's model has");
+    const Shape& shape = target.parameter->slice.logical();
+    const DType dtype = target.parameter->variable.dtype();
+    if (found->shape != shape || found->dtype != dtype) {
+      return Wrong(checkpoint, "parameter ", target.name, " is ",
+                   ShapeText(found->dtype, found->shape), ", in the job's model ",
+                   ShapeText(dtype, shape));
     }
   }
-  for (const auto& [name, tensor] : saved) {
-    if (targets.count(name) == 0)
-      return Wrong(checkpoint, "has a parameter ", name, ", which the job's model has not");
+  for (const TensorEntry& entry : file.header().tensors) {
+    if (names.count(entry.name) == 0 && (slots || SlotOf(entry.name).empty()))
+      return Wrong(checkpoint, "has a parameter ", entry.name, ", which the job's model has not");
   }
   return absl::OkStatus();
 }
 
-// Returns Ok if no number is a NaN or an infinity. REQUIRES: CheckSame.
-absl::Status CheckFinite(const Checkpoint& checkpoint, const TensorMap& saved) {
-  for (const auto& [name, tensor] : saved) {
-    if (!IsFinite(tensor))
-      return Wrong(checkpoint, "parameter ", name,
-                   " is not finite (NaN or infinity); take another checkpoint");
-  }
-  return absl::OkStatus();
+// Reads the elements that a target takes, in the order of the rank's array.
+absl::StatusOr<Tensor> ReadTarget(const SafetensorsFile& file, const Target& target) {
+  const TensorEntry& entry = *file.Find(target.name);
+  const Tensor elements = Tensor::Empty(target.to.shape(), entry.dtype);
+  absl::Status status;
+  target.parameter->slice.ForEachRun(
+      target.begin, target.begin + elements.num_elements(),
+      [&](int64_t local, int64_t logical, int64_t count) {
+        if (!status.ok()) return;
+        const size_t offset = static_cast<size_t>(local - target.begin) * SizeOf(entry.dtype);
+        status = file.Read(entry, logical, count, static_cast<char*>(elements.raw()) + offset);
+      });
+  RETURN_IF_ERROR(status);
+  return elements;
 }
 
-void Fill(const TensorMap& saved, const TensorMap& targets, const ParameterSet& parameters) {
-  for (const auto& [name, target] : targets) parameters.Assign(target, saved.at(name));
+// Fills the targets. Reads twice, because an error must not leave half of them changed, and to keep
+// both states would take the memory of two.
+absl::Status FillTargets(const Checkpoint& checkpoint, const SafetensorsFile& file,
+                         const std::vector<Target>& targets, const ParameterSet& parameters) {
+  for (const bool assign : {false, true}) {
+    for (const Target& target : targets) {
+      if (!target.to.defined()) continue;
+      const absl::StatusOr<Tensor> elements = ReadTarget(file, target);
+      if (!elements.ok())
+        return absl::FailedPreconditionError(
+            absl::StrCat("checkpoint ", elements.status().message()));
+      if (assign) {
+        parameters.Assign(target.to, *elements);
+      } else if (!IsFinite(*elements)) {
+        return Wrong(checkpoint, "parameter ", target.name,
+                     " is not finite (NaN or infinity); take another checkpoint");
+      }
+    }
+  }
+  return parameters.status();
 }
 
 }  // namespace
@@ -140,20 +165,19 @@ absl::StatusOr<SavedItems> ReadItems(const Checkpoint& checkpoint) {
 }
 
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters) {
-  ASSIGN_OR_RETURN(TensorMap saved, ReadDense(checkpoint));
-  std::erase_if(saved, [](const auto& named) { return !SlotOf(named.first).empty(); });
-  const TensorMap targets = ParametersByName(parameters);
-  RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
-  RETURN_IF_ERROR(CheckFinite(checkpoint, saved));
-  Fill(saved, targets, parameters);
-  return parameters.status();
+  ASSIGN_OR_RETURN(const auto file, OpenDense(checkpoint));
+  std::vector<Target> targets;
+  for (const auto& parameter : parameters.all())
+    targets.push_back({parameter->name, parameter.get(), 0, parameter->variable.value()});
+  RETURN_IF_ERROR(CheckSame(checkpoint, *file, targets, /*slots=*/false));
+  return FillTargets(checkpoint, *file, targets, parameters);
 }
 
 absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& state) {
-  ASSIGN_OR_RETURN(const TensorMap saved, ReadDense(checkpoint));
+  ASSIGN_OR_RETURN(const auto file, OpenDense(checkpoint));
   const std::vector<std::string>& slots = state.slot_names;
   std::set<std::string> saved_slots;
-  for (const auto& [name, tensor] : saved) saved_slots.insert(SlotOf(name));
+  for (const TensorEntry& entry : file->header().tensors) saved_slots.insert(SlotOf(entry.name));
   saved_slots.erase("");
   if (saved_slots != std::set<std::string>(slots.begin(), slots.end())) {
     return Wrong(checkpoint, "has the optimizer slots {", absl::StrJoin(saved_slots, ", "), "} of ",
@@ -161,18 +185,22 @@ absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& st
                  ", the job's optimizer has {", absl::StrJoin(slots, ", "),
                  "}; resume with optimizer.kind as it was");
   }
-  const ParameterSet& parameters = *state.parameters;
-  TensorMap targets;
+  std::vector<Target> targets;
   for (size_t i = 0; i < state.entries.size(); ++i) {
-    const std::string& name = parameters.all()[i]->name;
-    targets[name] = state.entries[i].value;
-    for (size_t s = 0; s < slots.size(); ++s)
-      targets[absl::StrCat(name, "#", slots[s])] = state.entries[i].slots[s];
+    const Parameter& parameter = *state.parameters->all()[i];
+    const optim::DenseState::Entry& entry = state.entries[i];
+    // A rank that updates a part of the parameter still holds all of the value.
+    const bool whole =
+        entry.value.defined() && entry.value.num_elements() == parameter.num_elements();
+    targets.push_back(
+        {parameter.name, &parameter, 0, whole ? entry.value : parameter.variable.value()});
+    for (size_t s = 0; s < slots.size(); ++s) {
+      targets.push_back({absl::StrCat(parameter.name, "#", slots[s]), &parameter, entry.begin,
+                         entry.slots.empty() ? Tensor() : entry.slots[s]});
+    }
   }
-  RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
-  RETURN_IF_ERROR(CheckFinite(checkpoint, saved));
-  Fill(saved, targets, parameters);
-  return parameters.status();
+  RETURN_IF_ERROR(CheckSame(checkpoint, *file, targets, /*slots=*/true));
+  return FillTargets(checkpoint, *file, targets, *state.parameters);
 }
 
 absl::Status LoadRows(const Checkpoint& checkpoint, ps::TableAdmin& tables, absl::Time deadline) {

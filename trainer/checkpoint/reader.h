@@ -39,8 +39,8 @@ absl::StatusOr<SavedItems> ReadItems(const Checkpoint& checkpoint);
 // shape and finite numbers. Any other tensor but optimizer slots is an error. On error nothing has
 // changed. The caller refreshes the shadows of values.
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters);
-// The same with the optimizer's slots, which must be those of its kind, into the entries of
-// `state`, which has those of all parameters.
+// The same with the optimizer's slots, which must be those of its kind. Fills the values of all
+// parameters, and the slots of the entries of `state`.
 absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& state);
 // Puts the rows back into tables that `tables` has created (ps::TableAdmin::Load) and makes the
 // checkpoint's step the last one applied.

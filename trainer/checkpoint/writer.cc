@@ -10,7 +10,7 @@
 #include "trainer/checkpoint/finite.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/safetensors_file.h"
 
 namespace tandem::checkpoint {
 namespace {
@@ -22,26 +22,58 @@ constexpr absl::Duration kAnswer = absl::Seconds(1);
 constexpr char kDenseFile[] = "dense.safetensors", kItemsFile[] = "items.txt",
                kCatalogueFile[] = "catalogue.tsv";
 
-absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs& args) {
-  Safetensors content;
-  content.metadata = {{"format", "tandem"}, {"step", absl::StrCat(args.manifest.step())}};
-  const ParameterSet& parameters = *args.state->parameters;
-  for (size_t i = 0; i < args.state->entries.size(); ++i) {
-    const optim::DenseState::Entry& entry = args.state->entries[i];
-    const std::string& name = parameters.all()[i]->name;
-    content.tensors.push_back({name, parameters.ToHost(entry.value)});
+std::string SlotName(const std::string& parameter, const std::string& slot) {
+  return absl::StrCat(parameter, "#", slot);
+}
+
+// The file's tensors, in the order of the set: every parameter with its slots.
+SafetensorsHeader HeaderOf(const optim::DenseState& state, uint64_t step) {
+  SafetensorsHeader header;
+  header.metadata = {{"format", "tandem"}, {"step", absl::StrCat(step)}};
+  const DType dtype = state.parameters->dtype();
+  uint64_t place = 0;
+  const auto add = [&](const std::string& name, const Shape& shape) {
+    const uint64_t end = place + static_cast<uint64_t>(shape.num_elements()) * SizeOf(dtype);
+    header.tensors.push_back({name, dtype, shape, place, end});
+    place = end;
+  };
+  for (const auto& parameter : state.parameters->all()) {
+    add(parameter->name, parameter->slice.logical());
+    for (const std::string& slot : state.slot_names)
+      add(SlotName(parameter->name, slot), parameter->slice.logical());
+  }
+  return header;
+}
+
+// Calls visit(name, parameter, first element, elements in the host's memory) for the values and
+// slots of a state, up to the first error.
+template <class Visit>
+absl::Status ForEachArray(const optim::DenseState& state, const Visit& visit) {
+  for (size_t i = 0; i < state.entries.size(); ++i) {
+    const optim::DenseState::Entry& entry = state.entries[i];
+    if (!entry.value.defined()) continue;
+    const Parameter& parameter = *state.parameters->all()[i];
+    const auto to_host = [&](const Tensor& tensor) { return state.parameters->ToHost(tensor); };
+    RETURN_IF_ERROR(visit(parameter.name, parameter, entry.begin, to_host(entry.value)));
     for (size_t s = 0; s < entry.slots.size(); ++s) {
-      content.tensors.push_back(
-          {absl::StrCat(name, "#", args.state->slot_names[s]), parameters.ToHost(entry.slots[s])});
+      RETURN_IF_ERROR(visit(SlotName(parameter.name, state.slot_names[s]), parameter, entry.begin,
+                            to_host(entry.slots[s])));
     }
   }
-  RETURN_IF_ERROR(parameters.status());
-  for (const NamedTensor& named : content.tensors) {
-    if (IsFinite(named.tensor)) continue;
+  return state.parameters->status();
+}
+
+absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs& args) {
+  ASSIGN_OR_RETURN(const std::string wrong, FirstNonFinite(*args.state));
+  if (!wrong.empty()) {
     return absl::OutOfRangeError(
-        absl::StrCat("parameter ", named.name, " is not finite (NaN or infinity)"));
+        absl::StrCat("parameter ", wrong, " is not finite (NaN or infinity)"));
   }
-  ASSIGN_OR_RETURN(const FileDigest digest, WriteSafetensors(folder + "/" + kDenseFile, content));
+  const std::string path = folder + "/" + kDenseFile;
+  RETURN_IF_ERROR(SafetensorsFile::Create(path, HeaderOf(*args.state, args.manifest.step())));
+  RETURN_IF_ERROR(WriteEntries(path, *args.state));
+  if (args.await_others) RETURN_IF_ERROR(args.await_others(path));
+  ASSIGN_OR_RETURN(const FileDigest digest, DigestOf(path));
   SavedFile file;
   file.set_name(kDenseFile);
   file.set_bytes(digest.num_bytes);
@@ -84,6 +116,35 @@ absl::Status WriteFiles(const std::string& draft, const WriteArgs& args) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> FirstNonFinite(const optim::DenseState& state) {
+  std::string found;
+  RETURN_IF_ERROR(ForEachArray(
+      state, [&](const std::string& name, const Parameter&, int64_t, const Tensor& elements) {
+        if (found.empty() && !IsFinite(elements)) found = name;
+        return absl::OkStatus();
+      }));
+  return found;
+}
+
+absl::Status WriteEntries(const std::string& dense, const optim::DenseState& state) {
+  ASSIGN_OR_RETURN(const auto file, SafetensorsFile::Open(dense, SafetensorsFile::Access::WRITE));
+  RETURN_IF_ERROR(ForEachArray(state, [&](const std::string& name, const Parameter& parameter,
+                                          int64_t begin, const Tensor& elements) {
+    const TensorEntry* const entry = file->Find(name);
+    TANDEM_CHECK(entry != nullptr) << name;
+    const char* const from = static_cast<const char*>(elements.raw());
+    absl::Status status;
+    parameter.slice.ForEachRun(
+        begin, begin + elements.num_elements(), [&](int64_t local, int64_t logical, int64_t count) {
+          if (!status.ok()) return;
+          const size_t offset = static_cast<size_t>(local - begin) * SizeOf(elements.dtype());
+          status = file->Write(*entry, logical, count, from + offset);
+        });
+    return status;
+  }));
+  return file->Sync();
+}
 
 absl::Status WriteCheckpoint(const WriteArgs& args) {
   std::error_code error;

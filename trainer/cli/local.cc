@@ -10,6 +10,7 @@
 #include "rpc/store/store.h"
 #include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/load_job.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/process/exit_code.h"
 #include "trainer/cli/process/failure.h"
@@ -18,8 +19,8 @@
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
 #include "trainer/comm/host/thread_group.h"
-#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
+#include "trainer/job/layout.h"
 #include "trainer/loop/train_loop.h"
 
 namespace tandem::cli {
@@ -52,8 +53,8 @@ absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobD
                                                report::RunOutput* output) {
   ps::TableHost host(job.ps().threads());
   rpc::MemoryStore store;
-  auto groups =
-      comm::ThreadGroup::Create(num_trainers, "dp", absl::Seconds(job.runtime().timeout_seconds()));
+  auto groups = comm::ThreadGroup::Create(num_trainers, "trainers",
+                                          absl::Seconds(job.runtime().timeout_seconds()));
   std::vector<absl::StatusOr<report::RunSummary>> results(num_trainers,
                                                           absl::UnknownError("not run"));
   std::vector<std::thread> threads;
@@ -87,10 +88,9 @@ absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobD
 }
 
 absl::Status Run(const RunOptions& options, const tasks::Kinds& kinds) {
-  ASSIGN_OR_RETURN(const Job job,
-                   LoadJob(options.job_path, options.sets,
-                           {.models = kinds.models(), .num_trainers = options.num_trainers}));
-  ASSIGN_OR_RETURN(const job::ComputePlace first, job::DeviceOf(job, 0, options.num_trainers));
+  ASSIGN_OR_RETURN(const Job job, LoadJobOf(options, kinds));
+  const int num_trainers = job::NumTrainers(job);
+  ASSIGN_OR_RETURN(const job::ComputePlace first, job::DeviceOf(job, 0, num_trainers));
   ASSIGN_OR_RETURN(const auto lock, FolderLock::Take(options.out, "launch"));
   const SignalWatch ending([] { return false; }, [&lock] { lock->MarkEnding(); });
   RETURN_IF_ERROR(CheckOlderRun(options));
@@ -103,13 +103,12 @@ absl::Status Run(const RunOptions& options, const tasks::Kinds& kinds) {
                    CheckpointToResume(options, job, *data, kinds.models()));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   ASSIGN_OR_RETURN(auto output, OpenRunOutput(options, *data, resumed));
-  output->Note(Banner(job, *data, 0, options.num_trainers, first.device));
+  output->Note(Banner(job, *data, 0, first.device));
   const Stopwatch watch;
   absl::StatusOr<report::RunSummary> summary =
-      RunReplicas(job, *data, options.num_trainers, resumed, output.get());
+      RunReplicas(job, *data, num_trainers, resumed, output.get());
   if (!summary.ok()) {
-    SummariseFailure(options.out, job, {0, options.num_trainers}, watch.Seconds(),
-                     ExitCodeOf(summary.status()));
+    SummariseFailure(options.out, job, /*num_ps=*/0, watch.Seconds(), ExitCodeOf(summary.status()));
     return summary.status();
   }
   if (options.log_format == report::LogFormat::TEXT) PrintReport(*summary, *data, options.out);

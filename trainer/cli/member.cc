@@ -10,6 +10,7 @@
 #include "trainer/cli/process/host_name.h"
 #include "trainer/cli/process/signals.h"
 #include "trainer/job/job_config.h"
+#include "trainer/job/layout.h"
 
 namespace tandem::cli {
 
@@ -29,7 +30,7 @@ SignalWatch::~SignalWatch() {
 
 uint64_t FingerprintOf(const Job& job, const RoleOptions& options) {
   return StableHash(
-      absl::StrCat(JobFingerprint(job), " ", options.num_ps, " ", options.num_trainers));
+      absl::StrCat(JobFingerprint(job), " ", options.num_ps, " ", job::NumTrainers(job)));
 }
 
 absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(

@@ -20,6 +20,7 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/process/exit_code.h"
 #include "trainer/cli/process/signals.h"
+#include "trainer/job/layout.h"
 #include "trainer/report/run_json.h"
 #include "trainer/report/text_table.h"
 
@@ -57,8 +58,8 @@ bool IsSummed(const std::string& folder) {
 
 }  // namespace
 
-void SummariseFailure(const std::string& folder, const Job& job, const report::RunLayout& layout,
-                      double seconds, int exit_code) {
+void SummariseFailure(const std::string& folder, const Job& job, int num_ps, double seconds,
+                      int exit_code) {
   if (IsRefusal(exit_code)) return;
   // A new run removes an older summary before it opens this file (report/run_output.h).
   const std::string path = folder + "/metrics.jsonl";
@@ -70,7 +71,7 @@ void SummariseFailure(const std::string& folder, const Job& job, const report::R
   summary.job = job.name();
   summary.seed = job.seed();
   summary.status = ReceivedSignal() != 0 ? report::kStopped : "failed";
-  summary.layout = layout;
+  summary.layout = report::LayoutOf(job, num_ps);
   summary.seconds = seconds;
   for (std::string line; std::getline(metrics, line);) {
     const std::optional<report::RecordPlace> place = report::PlaceOfRecord(line);
@@ -89,12 +90,26 @@ void SummariseFailure(const std::string& folder, const Job& job, const report::R
 
 const char* DeviceName(Device device) { return device.is_cuda() ? "CUDA" : "CPU"; }
 
-std::string Banner(const Job& job, const tasks::JobData& data, int num_ps, int num_trainers,
-                   Device device) {
+namespace {
+
+// "4 trainers", and how they share the work if that is more than the batch.
+std::string TrainersText(const Job& job) {
+  const Parallel& parallel = job.parallel();
+  std::string text = Count(job::NumTrainers(job), "trainer");
+  if (parallel.tp() == 1 && parallel.zero() == 0) return text;
+  absl::StrAppend(&text, " (dp ", parallel.dp());
+  if (parallel.tp() > 1) absl::StrAppend(&text, " x tp ", parallel.tp());
+  if (parallel.zero() > 0) absl::StrAppend(&text, ", zero ", parallel.zero());
+  return text + ")";
+}
+
+}  // namespace
+
+std::string Banner(const Job& job, const tasks::JobData& data, int num_ps, Device device) {
   const std::string servers =
       num_ps == 0 ? "tables in this process" : Count(num_ps, "parameter server");
   return absl::StrFormat("%s  seed %d  %s, %s x %s, %s\n%s from %s", Printable(job.name()),
-                         job.seed(), servers, Count(num_trainers, "trainer"),
+                         job.seed(), servers, TrainersText(job),
                          Count(job.runtime().threads(), "thread"), DeviceName(device),
                          data.Description(), Printable(job.data().path()));
 }

@@ -17,8 +17,7 @@ namespace tandem::cli {
 // "CPU" or "CUDA".
 const char* DeviceName(Device device);
 // The first lines of a run: the model, the data, the layout, the device.
-std::string Banner(const Job& job, const tasks::JobData& data, int num_ps, int num_trainers,
-                   Device device);
+std::string Banner(const Job& job, const tasks::JobData& data, int num_ps, Device device);
 
 // Prints the table of a model's figures: the test split's ("test/hr@10") if there are any, else the
 // validation split's. `step` is the model's step.
@@ -33,7 +32,7 @@ void PrintReport(const report::RunSummary& summary, const tasks::JobData& data,
 // metrics.jsonl and the best evaluation in the newest checkpoint, and no params_hash. Writes
 // nothing for a run that had not begun, or whose exit code says that a job, file or checkpoint was
 // refused. So an older run's summary stays untouched.
-void SummariseFailure(const std::string& folder, const Job& job, const report::RunLayout& layout,
-                      double seconds, int exit_code);
+void SummariseFailure(const std::string& folder, const Job& job, int num_ps, double seconds,
+                      int exit_code);
 
 }  // namespace tandem::cli

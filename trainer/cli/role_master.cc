@@ -2,11 +2,12 @@
 #include "kernels/base/status_macros.h"
 #include "rpc/master/service.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/load_job.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/job_secret.h"
 #include "trainer/cli/process/signals.h"
-#include "trainer/job/job_config.h"
+#include "trainer/job/layout.h"
 
 namespace tandem::cli {
 
@@ -16,12 +17,10 @@ absl::Status Serve(const RoleOptions& options, const tasks::Kinds& kinds, bool* 
   ASSIGN_OR_RETURN(
       const rpc::Credentials credentials,
       CredentialsOfRole({options.secret_file, options.master, options.listen}, "master-0"));
-  ASSIGN_OR_RETURN(const Job job,
-                   LoadJob(options.job_path, options.sets,
-                           {.models = kinds.models(), .num_trainers = options.num_trainers}));
+  ASSIGN_OR_RETURN(const Job job, LoadJobOf(options, kinds));
   rpc::MembershipOptions membership;
   membership.num_ps = static_cast<uint32_t>(options.num_ps);
-  membership.num_trainers = static_cast<uint32_t>(options.num_trainers);
+  membership.num_trainers = static_cast<uint32_t>(job::NumTrainers(job));
   membership.num_workers = static_cast<uint32_t>(options.num_workers);
   membership.job_fingerprint = FingerprintOf(job, options);
   membership.register_timeout_seconds = job.runtime().timeout_seconds();

@@ -5,11 +5,11 @@
 #include "kernels/base/status_macros.h"
 #include "ps/server/service.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/load_job.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/job_secret.h"
 #include "trainer/cli/process/signals.h"
-#include "trainer/job/job_config.h"
 
 namespace tandem::cli {
 
@@ -27,9 +27,7 @@ absl::Status Serve(const RoleOptions& options, const tasks::Kinds& kinds,
                    std::unique_ptr<rpc::MasterClient>& client) {
   ASSIGN_OR_RETURN(const rpc::Credentials credentials,
                    CredentialsOfRole({options.secret_file, options.master, options.listen}, "ps"));
-  ASSIGN_OR_RETURN(const Job job,
-                   LoadJob(options.job_path, options.sets,
-                           {.models = kinds.models(), .num_trainers = options.num_trainers}));
+  ASSIGN_OR_RETURN(const Job job, LoadJobOf(options, kinds));
   ps::TableHost host(job.ps().threads());
   ps::EmbeddingService service(host);
   service.RestrictFolders(FoldersOf(options));

@@ -8,6 +8,7 @@
 #include "ps/client/remote_client.h"
 #include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/load_job.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/folder_lock.h"
@@ -16,7 +17,6 @@
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
 #include "trainer/comm/host/cpu_group.h"
-#include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
 
@@ -137,12 +137,12 @@ absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const 
   std::unique_ptr<report::RunOutput> output;
   if (assignment.rank == 0) {
     ASSIGN_OR_RETURN(output, OpenRunOutput(options, *data, resumed));
-    output->Note(Banner(job, *data, num_ps, num_trainers, place.device));
+    output->Note(Banner(job, *data, num_ps, place.device));
   }
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
   comm::CpuGroupOptions group_options{.store = &master.store(),
                                       .token = assignment.job_token,
-                                      .name = "dp",
+                                      .name = "trainers",
                                       .rank = static_cast<int>(assignment.rank),
                                       .size = num_trainers,
                                       .timeout = timeout};
@@ -190,9 +190,7 @@ int RunTrainer(const RoleOptions& options, const tasks::Kinds& kinds) {
     ASSIGN_OR_RETURN(
         const rpc::Credentials credentials,
         CredentialsOfRole({options.secret_file, options.master, options.listen}, "trainer"));
-    ASSIGN_OR_RETURN(const Job job,
-                     LoadJob(options.job_path, options.sets,
-                             {.models = kinds.models(), .num_trainers = options.num_trainers}));
+    ASSIGN_OR_RETURN(const Job job, LoadJobOf(options, kinds));
     ASSIGN_OR_RETURN(
         master, Join(options, TRAINER, job, credentials, options.listen,
                      [&abortable](absl::Status reason) { abortable.Abort(std::move(reason)); }));

@@ -2,11 +2,11 @@
 #include "kernels/base/status_macros.h"
 #include "proto/wire.pb.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/load_job.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/job_secret.h"
 #include "trainer/cli/process/signals.h"
-#include "trainer/job/job_config.h"
 #include "trainer/remote/host.h"
 #include "trainer/remote/layer_modules.h"
 
@@ -19,9 +19,7 @@ absl::Status Serve(const RoleOptions& options, const tasks::Kinds& kinds,
   ASSIGN_OR_RETURN(
       const rpc::Credentials credentials,
       CredentialsOfRole({options.secret_file, options.master, options.listen}, "worker"));
-  ASSIGN_OR_RETURN(const Job job,
-                   LoadJob(options.job_path, options.sets,
-                           {.models = kinds.models(), .num_trainers = options.num_trainers}));
+  ASSIGN_OR_RETURN(const Job job, LoadJobOf(options, kinds));
   ThreadPool pool(job.runtime().threads());
   remote::ModuleRegistry modules;
   remote::AddLayers(modules);

@@ -2,8 +2,8 @@
 // knows neither gradients nor tensors.
 // A collective is launched and runs asynchronously; its Work reports the end. Launches run one
 // after another in launch order. A failure (a lost peer, a deadline, Abort) fails this and every
-// later collective of the group with the first reason. All arrays of a group lie in host memory, or
-// all on the group's device.
+// later collective of the group with the first reason, and those of the groups split from it. All
+// arrays of a group lie in host memory, or all on the group's device.
 // Thread rule: one thread launches; Abort from any thread.
 // REQUIRES: views stay alive and untouched until the Work is done.
 #pragma once

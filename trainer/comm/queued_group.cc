@@ -50,6 +50,10 @@ void QueuedGroup::Open() {
 }
 
 void QueuedGroup::Close() {
+  if (siblings_ != nullptr) {
+    absl::MutexLock lock(&siblings_->mutex);
+    siblings_->groups.erase(this);
+  }
   bool unfinished;
   {
     absl::MutexLock lock(&mutex_);
@@ -224,7 +228,22 @@ absl::Status QueuedGroup::Fail(absl::Status reason) {
     status_ = reason;
   }
   AbortPeers(reason);
+  absl::MutexLock lock(&splits_->mutex);
+  for (QueuedGroup* const split : splits_->groups) split->Abort(reason);
   return reason;
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> QueuedGroup::Split(int color, int key,
+                                                                 const std::string& name,
+                                                                 absl::Time deadline) {
+  ASSIGN_OR_RETURN(std::unique_ptr<QueuedGroup> split, SplitOff(color, key, name, deadline));
+  {
+    absl::MutexLock lock(&splits_->mutex);
+    splits_->groups.insert(split.get());
+  }
+  split->siblings_ = splits_;
+  if (const absl::Status failed = status(); !failed.ok()) split->Abort(failed);
+  return split;
 }
 
 void QueuedGroup::Abort(absl::Status reason) {

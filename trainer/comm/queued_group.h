@@ -10,6 +10,8 @@
 
 #include <atomic>
 #include <deque>
+#include <memory>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -37,6 +39,8 @@ class QueuedGroup : public ProcessGroup {
                  CollectiveArgs args) final;
   Work Send(const ArrayView& view, int target, CollectiveArgs args) final;
   Work Recv(const ArrayView& view, int source, CollectiveArgs args) final;
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
+                                                      absl::Time deadline) final;
   void Abort(absl::Status reason) final;
 
  protected:
@@ -47,6 +51,10 @@ class QueuedGroup : public ProcessGroup {
   void Open();
   void Close();
 
+  // Makes the group that Split returns.
+  virtual absl::StatusOr<std::unique_ptr<QueuedGroup>> SplitOff(int color, int key,
+                                                                const std::string& name,
+                                                                absl::Time deadline) = 0;
   // Runs one operation on the worker thread, until it ends, `deadline` passes, or the group fails.
   virtual absl::Status Run(const Collective& collective, absl::Time deadline) = 0;
   // Tells all peers, and this rank's own waits, that the group has failed. The first reason over
@@ -75,6 +83,12 @@ class QueuedGroup : public ProcessGroup {
 
   Work Launch(CollectiveKind kind, int root, int64_t count, DType dtype, const CollectiveArgs& args,
               Collective collective);
+  // The living groups that were split from one group.
+  struct Splits {
+    absl::Mutex mutex;
+    std::set<QueuedGroup*> groups ABSL_GUARDED_BY(mutex);
+  };
+
   void Serve();
   void RunOne(Pending pending);
   absl::Status Fail(absl::Status reason);  // keeps the first failure and returns it
@@ -86,6 +100,8 @@ class QueuedGroup : public ProcessGroup {
   const absl::Duration timeout_;
   const Device device_;
   absl::Duration running_timeout_;  // belongs to the operation that runs; worker thread
+  const std::shared_ptr<Splits> splits_ = std::make_shared<Splits>();
+  std::shared_ptr<Splits> siblings_;  // lists this group; null if the group is not split off
   FlightLog log_;
   uint64_t num_collectives_ = 0, num_messages_ = 0;  // launching thread
 

@@ -20,8 +20,8 @@ class Models;  // model_rules.h
 
 struct LoadOptions {
   const job::Models& models;  // the kinds of model that the job may have
-  // The value that parallel.dp must have. 0: the layout does not matter (eval) and dp may be
-  // anything.
+  // The number of trainers, which the job's layout must have. kTrainersOfLayout (layout.h): the
+  // layout decides the number. 0: the layout does not matter (eval).
   int num_trainers = 0;
 };
 

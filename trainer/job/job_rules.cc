@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "proto/job.pb.h"
+#include "trainer/job/layout.h"
 #include "trainer/job/limits.h"
 #include "trainer/job/model_rules.h"
 
@@ -267,25 +268,18 @@ void CheckKeptRows(const Job& job, Limits* limits) {
 void CheckParts(const Job& job, int num_trainers, Limits* limits) {
   const Train& train = job.train();
   const int batch_size = train.has_batch_size() ? train.batch_size() : kDefaultBatchSize;
-  if (num_trainers <= 0 || batch_size <= 0) return;
-  const int smallest = std::max(1, batch_size / num_trainers);
+  const int replicas = num_trainers == 0 ? 0 : job::ReplicasOf(job, num_trainers);
+  if (replicas <= 0 || batch_size <= 0) return;
+  const int smallest = std::max(1, batch_size / replicas);
   if (train.accumulate() <= smallest) return;
   limits->Refuse(
       "train.accumulate", train.accumulate(),
       absl::StrCat("1 .. ", smallest, ", the samples that a replica has of a batch of ", batch_size,
-                   " over ", num_trainers, num_trainers == 1 ? " trainer" : " trainers"));
+                   " over ", replicas, replicas == 1 ? " replica" : " replicas"));
 }
 
 void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
-  const int dp = job.parallel().dp();
-  if (num_trainers > 0 && job.parallel().has_dp() && dp != num_trainers && dp > 0) {
-    limits->Fail("parallel.dp",
-                 absl::StrCat("impossible layout: parallel.dp is ", dp, " with ", num_trainers,
-                              num_trainers == 1 ? " trainer" : " trainers",
-                              "; allowed: ", num_trainers, ", the number of trainers"));
-  } else {
-    limits->AtLeast(job.parallel(), "parallel.", "dp", 1);
-  }
+  job::CheckLayout(job, num_trainers, limits);
   limits->Between(job.ps(), "ps.", "threads", 1, 64);
   CheckParts(job, num_trainers, limits);
   CheckConsistency(job, limits);
@@ -394,7 +388,7 @@ void ResolveJob(const std::string& default_name, int num_trainers, const job::Mo
   ResolveTrain(job->mutable_train());
   if (!job->trace().has_first_step()) job->mutable_trace()->set_first_step(5);
   if (!job->trace().has_steps()) job->mutable_trace()->set_steps(2);
-  if (!job->parallel().has_dp()) job->mutable_parallel()->set_dp(std::max(1, num_trainers));
+  job::ResolveLayout(num_trainers, job);
   if (!job->ps().has_threads()) job->mutable_ps()->set_threads(1);
   ClearZeros(job->mutable_ps());
   if (job->ps().consistency() == PERMIT && !job->ps().has_staleness())

@@ -2,9 +2,12 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/writer.h"
+#include "trainer/comm/text.h"
 #include "trainer/job/job_options.h"
 #include "trainer/loop/replica/precision.h"
 
@@ -20,7 +23,7 @@ absl::Duration CheckpointTimeout(const Replica& replica) {
 // Gives owners elsewhere their first state: `restored` or, if null, the initial values. Collective.
 absl::Status FillOwners(Replica& replica, const optim::DenseState* restored,
                         absl::Duration timeout) {
-  if (replica.group.rank() == 0)
+  if (replica.world.rank() == 0)
     RETURN_IF_ERROR(replica.sync->WriteState(restored, absl::Now() + timeout));
   return replica.Barrier("assigned", timeout);  // no replica pulls before rank 0 has written
 }
@@ -40,10 +43,31 @@ CheckpointManifest ManifestOf(const Replica& replica) {
   return manifest;
 }
 
+// Writes this rank's elements into the file that rank 0 has made and named, and waits for the other
+// ranks. Does nothing if rank 0 has named none. DataLoss at rank 0 if not every element was written
+// once.
+absl::Status WriteTogether(const Replica& replica, const optim::DenseState& owned,
+                           const std::string& dense) {
+  const comm::CollectiveArgs args{.tag = StableHash("dense file"),
+                                  .timeout = CheckpointTimeout(replica)};
+  comm::ProcessGroup& world = replica.world;
+  ASSIGN_OR_RETURN(const std::string path, comm::BroadcastText(world, dense, 0, args));
+  if (path.empty()) return absl::OkStatus();  // the run has no folder
+  if (world.rank() != 0) RETURN_IF_ERROR(checkpoint::WriteEntries(path, owned));
+  int64_t written = owned.num_elements();
+  RETURN_IF_ERROR(world.Await(world.AllReduce(DenseView(&written, Shape{1}), args),
+                              absl::Now() + args.timeout + absl::Seconds(1)));
+  const int64_t all =
+      replica.parameters.num_elements() * (1 + static_cast<int64_t>(owned.slot_names.size()));
+  if (written == all) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("ranks have written ", written, " of ", all,
+                                          " elements of the dense parameters"));
+}
+
 // Rank 0's part. No other replica may commit meanwhile.
 absl::Status Write(const Replica& replica) {
   const absl::Time deadline = absl::Now() + CheckpointTimeout(replica);
-  optim::DenseState state = replica.dense.State();
+  optim::DenseState state = replica.OwnedState();
   RETURN_IF_ERROR(ReadElsewhere(replica, &state, deadline));
   const absl::Status written =
       checkpoint::WriteCheckpoint({.folder = replica.output->folder() + "/checkpoints",
@@ -53,10 +77,23 @@ absl::Status Write(const Replica& replica) {
                                    .item_ids = replica.data.ItemIds(),
                                    .catalogue = replica.data.Catalogue(),
                                    .keep = replica.job.checkpoint().keep(),
-                                   .deadline = deadline});
+                                   .deadline = deadline,
+                                   .await_others = [&](const std::string& dense) {
+                                     return WriteTogether(replica, state, dense);
+                                   }});
   if (absl::IsOutOfRange(written))
     return replica.divergence.End(replica.state.step(), std::string(written.message()));
   return written;
+}
+
+// Ends the run on all ranks alike if a number that some rank is to write is not finite.
+absl::Status CheckFinite(const Replica& replica) {
+  if (!replica.is_cut()) return absl::OkStatus();  // rank 0 writes all, and checks
+  ASSIGN_OR_RETURN(const std::string mine, checkpoint::FirstNonFinite(replica.OwnedState()));
+  ASSIGN_OR_RETURN(const std::string wrong, replica.FoundByAny(mine));
+  if (wrong.empty()) return absl::OkStatus();
+  return replica.divergence.End(replica.state.step(),
+                                absl::StrCat("parameter ", wrong, " is not finite"));
 }
 
 }  // namespace
@@ -70,7 +107,7 @@ absl::Status RestoreOrInitialize(Replica& replica) {
   replica.state.Restore(saved.manifest);
   replica.divergence.set_saved_step(replica.state.step());
   const absl::Time deadline = absl::Now() + CheckpointTimeout(replica);
-  if (replica.group.rank() == 0)
+  if (replica.world.rank() == 0)
     RETURN_IF_ERROR(checkpoint::LoadRows(saved, *replica.clients.tables, deadline));
   return FillOwners(replica, &state, CheckpointTimeout(replica));
 }
@@ -82,7 +119,9 @@ absl::Status SaveCheckpoint(Replica& replica, Batches& batches) {
   RETURN_IF_ERROR(replica.sync->AwaitWeights(replica.Deadline()));
   RETURN_IF_ERROR(batches.AwaitRows(replica.Deadline()));
   RETURN_IF_ERROR(replica.Barrier("rows", replica.Timeout()));
-  if (replica.output != nullptr) RETURN_IF_ERROR(Write(replica));
+  RETURN_IF_ERROR(CheckFinite(replica));
+  RETURN_IF_ERROR(replica.output != nullptr ? Write(replica)
+                                            : WriteTogether(replica, replica.OwnedState(), ""));
   // No server may apply a commit of the next step before it has written. Waiting here also keeps
   // the writing out of the next step's deadline.
   RETURN_IF_ERROR(replica.Barrier("checkpoint", CheckpointTimeout(replica)));

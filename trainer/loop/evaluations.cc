@@ -34,8 +34,9 @@ bool Evaluations::Owed() const {
 }
 
 absl::Status Evaluations::CheckWeights(int64_t step) {
-  const std::string wrong = replica_.dense.FirstNonFinite(replica_.stream);
+  const std::string mine = replica_.dense.FirstNonFinite(replica_.stream);
   RETURN_IF_ERROR(replica_.stream.status());
+  ASSIGN_OR_RETURN(const std::string wrong, replica_.FoundByAny(mine));
   if (wrong.empty()) return absl::OkStatus();
   return replica_.divergence.End(step, absl::StrCat("parameter ", wrong, " is not finite"));
 }

@@ -17,7 +17,7 @@ report::RunTraceOptions TraceOptionsOf(Replica* replica) {
       .first_step = replica->state.step() + job.trace().first_step(),
       .num_steps = job.trace().steps(),
       .stream = &replica->stream,
-      .group = &replica->group,
+      .group = &replica->world,
       .tables = replica->clients.tables,
       .master = replica->environment.master,
       .note = [replica](const std::string& text) { replica->Note(text); }};

@@ -23,7 +23,7 @@ report::RunSummary FiguresOf(const Replica& replica, const report::Throughput& t
   summary.best_epoch = state.best_epoch();
   summary.best_step = state.best_step();
   summary.seconds = replica.since_begin.Seconds();
-  summary.layout = {replica.environment.num_servers, replica.group.size()};
+  summary.layout = report::LayoutOf(replica.job, replica.environment.num_servers);
   summary.metrics = state.best_metrics();
   summary.samples_per_second = throughput.samples_per_second();
   summary.tokens_per_second = throughput.tokens_per_second();
@@ -69,7 +69,7 @@ absl::StatusOr<report::RunSummary> Summarize(Replica& replica, RunObservers& obs
   ASSIGN_OR_RETURN(const absl::uint128 held, replica.VerifiedHash("weights"));
   report::RunSummary summary = FiguresOf(replica, observers.throughput, status);
   ASSIGN_OR_RETURN(const StatisticsReply of_others,
-                   report::GatherStatistics(replica.group, replica.clients.tables->OwnStatistics(),
+                   report::GatherStatistics(replica.world, replica.clients.tables->OwnStatistics(),
                                             replica.Deadline()));
   if (replica.output != nullptr) {
     RETURN_IF_ERROR(AddHash(replica, held, &summary));

@@ -1,6 +1,7 @@
 #include "trainer/loop/step.h"
 
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,7 +63,7 @@ absl::Status Step::ShareLoss(const Context& context, double loss_sum, report::St
   const std::optional<std::string> kept_back = replica_.sync->KeptBack();
   double sums[3] = {loss_sum, replica_.stop_vote.Cast(), kept_back ? 1.0 : 0.0};
   const comm::CollectiveArgs args{.stream = &replica_.stream, .tag = StableHash("loss")};
-  RETURN_IF_ERROR(replica_.group.Await(replica_.group.AllReduce(DenseView(sums, Shape{3}), args),
+  RETURN_IF_ERROR(replica_.world.Await(replica_.world.AllReduce(DenseView(sums, Shape{3}), args),
                                        context.deadline()));
   record.loss = sums[0] / batches_.front().num_targets();
   replica_.stop_vote.Count(sums[1]);
@@ -83,23 +84,33 @@ absl::Status Step::Commit(Context& context, report::StepRecord& record) {
   const KernelSpan span(replica_.stream, SpanKind::PHASE, "commit");
   replica_.optimizer.AwaitPushes(context, replica_.pushes);
   observer_.AfterPart(StepPart::PUSH);
-  const auto on_non_finite = [&] {
-    return replica_.divergence.Decide(
-        record.step,
-        absl::StrCat("the gradient of ", replica_.dense.FirstNonFiniteGradient(replica_.stream),
-                     " is not finite"));
+  const auto on_non_finite = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::string name,
+                     replica_.FoundByAny(replica_.dense.FirstNonFiniteGradient(replica_.stream)));
+    return replica_.divergence.Decide(record.step,
+                                      absl::StrCat("the gradient of ", name, " is not finite"));
   };
+  std::function<absl::StatusOr<double>(double)> sum_over_ranks;
+  if (replica_.is_cut()) sum_over_ranks = [&](double own) { return SumOverRanks(context, own); };
   ASSIGN_OR_RETURN(const sparse::StepOptimizer::StepResult result,
                    replica_.optimizer.Step(context, {.count = batches_.front().num_targets(),
                                                      .want_norm = record.logged,
                                                      .skip = record.skipped,
                                                      .on_non_finite = on_non_finite,
+                                                     .sum_over_ranks = sum_over_ranks,
                                                      .flush = TablesAreReadAfter(record.step)}));
   observer_.AfterPart(StepPart::COMPUTE);
   record.learning_rate = result.learning_rate;
   record.grad_norm = result.grad_norm;
   record.skipped = result.skipped;
   return absl::OkStatus();
+}
+
+absl::StatusOr<double> Step::SumOverRanks(const Context& context, double own) {
+  const comm::CollectiveArgs args{.stream = &replica_.stream, .tag = StableHash("norm")};
+  RETURN_IF_ERROR(replica_.world.Await(replica_.world.AllReduce(DenseView(&own, Shape{1}), args),
+                                       context.deadline()));
+  return own;
 }
 
 void Step::MoveOn(int64_t step) {

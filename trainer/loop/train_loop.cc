@@ -125,12 +125,15 @@ absl::Status Run::MakeUpEvaluation() {
 
 absl::StatusOr<report::RunSummary> RunReplica(const Job& job, const tasks::JobData& data,
                                               const ReplicaEnvironment& environment) {
-  // Declared here so that both outlive the abort below, which completes their pending calls.
-  Replica replica(job, data, environment);
+  // Declared here so that all outlive the abort below, which completes their pending calls.
+  Meshes meshes;
+  std::optional<Replica> replica;
   std::optional<Run> run;
   const auto train = [&]() -> absl::StatusOr<report::RunSummary> {
-    RETURN_IF_ERROR(Prepare(replica));
-    return run.emplace(&replica).ToItsEnd();
+    ASSIGN_OR_RETURN(meshes, MakeMeshes(job, environment));
+    replica.emplace(job, data, environment, meshes);
+    RETURN_IF_ERROR(Prepare(*replica));
+    return run.emplace(&*replica).ToItsEnd();
   };
   absl::StatusOr<report::RunSummary> summary = train();
   if (!summary.ok()) {

@@ -12,6 +12,11 @@ namespace tandem::optim {
 
 namespace {
 
+// Elements [begin, begin + count) of a tensor, flat. Shares the memory.
+Tensor Elements(const Tensor& tensor, int64_t begin, int64_t count) {
+  return tensor.Reshape(Shape{tensor.num_elements()}).Rows(begin, begin + count);
+}
+
 // True if all elements are finite. Exact for f32, because f32 squares and their sum are finite in
 // f64.
 bool IsFinite(const Tensor& tensor, Stream& stream) {
@@ -34,32 +39,38 @@ std::vector<std::string> DenseOptimizer::slot_names() const {
 }
 
 DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parameters)
-    : DenseOptimizer(options, parameters, parameters->pointers()) {}
+    : DenseOptimizer(options, parameters, WholeArrays(parameters->pointers())) {}
 
 DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parameters,
-                               const std::vector<Parameter*>& updated)
+                               const std::vector<ElementRange>& updated)
     : options_(options), parameters_(parameters) {
   const size_t num_slots = slot_names().size();
   for (size_t p = 0; p < parameters_->all().size(); ++p) {
     Parameter* const parameter = parameters_->all()[p].get();
     slots_.emplace_back();
-    updated_.push_back(std::find(updated.begin(), updated.end(), parameter) != updated.end());
-    if (!updated_.back()) continue;
-    const int64_t size = parameter->shape().num_elements();
+    const auto found = std::find_if(updated.begin(), updated.end(), [=](const ElementRange& range) {
+      return range.parameter == parameter;
+    });
+    ranges_.push_back(found == updated.end() ? ElementRange{parameter, 0, 0} : *found);
+    const int64_t begin = ranges_.back().begin, end = begin + ranges_.back().count;
+    if (begin == end) continue;
     for (size_t s = 0; s < num_slots; ++s)
       slots_.back().push_back(
-          parameters_->Place(Tensor::Zeros(parameter->shape(), parameters_->dtype())));
-    num_elements_ += size;
-    for (int64_t begin = 0; begin < size; begin += kernels::kSumBlock) {
-      runs_.push_back({p, begin, std::min(kernels::kSumBlock, size - begin)});
-    }
+          parameters_->Place(Tensor::Zeros(Shape{end - begin}, parameters_->dtype())));
+    num_elements_ += end - begin;
+    for (int64_t at = begin; at < end; at += kernels::kSumBlock)
+      runs_.push_back({p, at, std::min(kernels::kSumBlock, end - at)});
   }
 }
 
 DenseState DenseOptimizer::State() const {
   DenseState state{parameters_, slot_names(), std::vector<DenseState::Entry>(slots_.size())};
   for (size_t p = 0; p < slots_.size(); ++p) {
-    if (updated_[p]) state.entries[p] = {parameters_->all()[p]->variable.value(), slots_[p]};
+    const ElementRange& range = ranges_[p];
+    if (range.count == 0) continue;
+    state.entries[p] = {range.begin,
+                        Elements(range.parameter->variable.value(), range.begin, range.count),
+                        slots_[p]};
   }
   return state;
 }
@@ -71,7 +82,9 @@ void DenseOptimizer::UpdateRun(const Run& run, uint64_t step, double learning_ra
   const LeafNode& leaf = parameter.variable.leaf();
   if (!leaf.has_gradient()) return;
   const auto at = [&run](const Tensor& tensor) { return tensor.data<T>() + run.begin; };
-  const std::vector<Tensor>& slots = slots_[run.parameter];
+  const auto slot = [&](size_t s) {
+    return slots_[run.parameter][s].data<T>() + run.begin - ranges_[run.parameter].begin;
+  };
   T* weight = at(parameter.variable.value());
   const T* gradient = at(leaf.gradient());
   BFloat16* shadow = leaf.shadow().defined() ? leaf.shadow().data<BFloat16>() + run.begin : nullptr;
@@ -83,14 +96,14 @@ void DenseOptimizer::UpdateRun(const Run& run, uint64_t step, double learning_ra
           {.learning_rate = learning_rate, .weight_decay = decay, .gradient_scale = gradient_scale},
           shadow);
     case Kind::ADAGRAD:
-      return kernels::AdagradUpdate(weight, at(slots[0]), gradient, run.count,
+      return kernels::AdagradUpdate(weight, slot(0), gradient, run.count,
                                     {.learning_rate = learning_rate,
                                      .epsilon = options_.epsilon,
                                      .gradient_scale = gradient_scale},
                                     shadow);
     case Kind::ADAM:
     case Kind::ADAMW:
-      return kernels::AdamUpdate(weight, at(slots[0]), at(slots[1]), gradient, run.count,
+      return kernels::AdamUpdate(weight, slot(0), slot(1), gradient, run.count,
                                  {.learning_rate = learning_rate,
                                   .beta1 = options_.beta1,
                                   .beta2 = options_.beta2,
@@ -107,13 +120,14 @@ std::vector<kernels::OptimizerRun> DenseOptimizer::DeviceRuns() const {
   for (size_t p = 0; p < slots_.size(); ++p) {
     const Parameter& parameter = *parameters_->all()[p];
     const LeafNode& leaf = parameter.variable.leaf();
-    if (!updated_[p] || !leaf.has_gradient()) continue;
+    const int64_t begin = ranges_[p].begin;
+    if (ranges_[p].count == 0 || !leaf.has_gradient()) continue;
     kernels::OptimizerRun& run = runs.emplace_back();
-    run.weight = parameter.variable.value().data<float>();
+    run.weight = parameter.variable.value().data<float>() + begin;
     for (size_t s = 0; s < slots_[p].size(); ++s) run.slots[s] = slots_[p][s].data<float>();
-    run.gradient = leaf.gradient().data<float>();
-    run.shadow = leaf.shadow().defined() ? leaf.shadow().data<BFloat16>() : nullptr;
-    run.count = parameter.shape().num_elements();
+    run.gradient = leaf.gradient().data<float>() + begin;
+    run.shadow = leaf.shadow().defined() ? leaf.shadow().data<BFloat16>() + begin : nullptr;
+    run.count = ranges_[p].count;
     run.decay = parameter.decay || options_.decay_all;
   }
   return runs;
@@ -207,7 +221,9 @@ std::string DenseOptimizer::FirstNonFiniteGradient(Stream& stream) const {
   for (size_t p = 0; p < slots_.size(); ++p) {
     const Parameter& parameter = *parameters_->all()[p];
     const LeafNode& leaf = parameter.variable.leaf();
-    if (updated_[p] && leaf.has_gradient() && !IsFinite(leaf.gradient(), stream))
+    const ElementRange& range = ranges_[p];
+    if (range.count > 0 && leaf.has_gradient() &&
+        !IsFinite(Elements(leaf.gradient(), range.begin, range.count), stream))
       return parameter.name;
   }
   return "";

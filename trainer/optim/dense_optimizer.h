@@ -1,7 +1,7 @@
 // The optimizer of a replica's dense parameters. One update takes the summed gradients and applies
-// the scale inside (1 / global count, times the clipping factor). Every replica holds the same
-// state and computes the same update. The optimizer cuts its parameters into runs of a fixed size
-// once. Each pass over the runs is one parallel loop.
+// the scale inside (1 / global count, times the clipping factor). A rank updates whole parameters,
+// or only ranges of their elements (ZeRO); moments exist for these elements alone. The optimizer
+// cuts its ranges into runs of a fixed size once. Each pass over the runs is one parallel loop.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -24,16 +24,16 @@ struct DenseOptions {
 
 class DenseOptimizer {
  public:
-  // Updates all parameters of the set, or only `updated`.
-  // REQUIRES: `updated` are of the set and in its order.
+  // Updates all parameters of the set, or only the ranges `updated`.
+  // REQUIRES: `updated` are of the set, in its order, at most one range of each parameter.
   DenseOptimizer(const DenseOptions& options, ParameterSet* parameters);
   DenseOptimizer(const DenseOptions& options, ParameterSet* parameters,
-                 const std::vector<Parameter*>& updated);
+                 const std::vector<ElementRange>& updated);
 
-  // Updates the parameters that have a gradient, and their leaves' bf16 shadows. `step` counts from
-  // 1.
+  // Updates the ranges of parameters that have a gradient, and of their leaves' bf16 shadows.
+  // `step` counts from 1.
   void Update(uint64_t step, double learning_rate, double gradient_scale, Stream& stream);
-  // Returns the sum of squares over the gradients of the updated parameters, in f64, in parameter
+  // Returns the sum of squares over the gradients of the updated ranges, in f64, in parameter
   // order.
   double GradientSquaredNorm(Stream& stream) const;
   // Names a value of the set or a slot that has a NaN or an infinity. Names are a checkpoint's
@@ -42,10 +42,10 @@ class DenseOptimizer {
   // Names a parameter whose gradient has a NaN or an infinity. Returns "" if there is none.
   std::string FirstNonFiniteGradient(Stream& stream) const;
 
-  // Returns the entries of the parameters that are updated here.
+  // Returns the entries of what is updated here.
   DenseState State() const;
-  // Returns the optimizer's slots of parameter i, in their stored order ("m", "v"; "accumulator").
-  // Empty for a parameter updated elsewhere.
+  // Returns the optimizer's slots of parameter i, in their stored order ("m", "v"; "accumulator"),
+  // flat. Empty for a parameter updated elsewhere.
   const std::vector<Tensor>& slots(size_t i) const { return slots_[i]; }
   std::vector<std::string> slot_names() const;
 
@@ -56,7 +56,7 @@ class DenseOptimizer {
     int64_t begin, count;
   };
 
-  // Returns the parameters to update, one run each.
+  // Returns the ranges to update, one run each.
   std::vector<kernels::OptimizerRun> DeviceRuns() const;
   void UpdateOnDevice(uint64_t step, double learning_rate, double gradient_scale,
                       Stream& stream) const;
@@ -65,7 +65,7 @@ class DenseOptimizer {
 
   const DenseOptions options_;
   ParameterSet* parameters_;
-  std::vector<bool> updated_;  // by parameter
+  std::vector<ElementRange> ranges_;  // by parameter; count 0: updated elsewhere
   std::vector<std::vector<Tensor>> slots_;
   std::vector<Run> runs_;     // in parameter order
   int64_t num_elements_ = 0;  // in the runs

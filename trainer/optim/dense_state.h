@@ -1,6 +1,6 @@
 // The state of dense parameters as checkpoints and params_hash see it: values and optimizer slots,
-// by parameter. A replica holds the entries of the parameters that it updates. An owner elsewhere
-// adds the other entries (parallel::GradientSync).
+// by parameter. A rank holds the entries of what it updates: whole parameters, or ranges of their
+// elements. An owner elsewhere adds the other entries (parallel::GradientSync).
 // Thread rule: the step's thread.
 // Invariant: tensors are shared with their giver, not copied.
 #pragma once
@@ -13,15 +13,27 @@
 
 namespace tandem::optim {
 
+// Elements [begin, begin + count) of the rank's array of a parameter.
+struct ElementRange {
+  Parameter* parameter = nullptr;
+  int64_t begin = 0, count = 0;
+};
+// The whole arrays of the parameters.
+std::vector<ElementRange> WholeArrays(const std::vector<Parameter*>& parameters);
+
 struct DenseState {
   struct Entry {
+    int64_t begin = 0;          // of the rank's array of the parameter
     Tensor value;               // undefined: another owner has the entry
-    std::vector<Tensor> slots;  // in the order of slot_names
+    std::vector<Tensor> slots;  // in the order of slot_names; each as many elements as `value`
   };
 
   const ParameterSet* parameters = nullptr;
   std::vector<std::string> slot_names;  // "m", "v"; "accumulator"
   std::vector<Entry> entries;           // by parameter, in the set's order
+
+  // Returns the number of elements here, of values and slots.
+  int64_t num_elements() const;
 
   // Returns the share of params_hash of the entries that are here.
   absl::uint128 Hash() const;

@@ -5,46 +5,24 @@
 
 namespace tandem::parallel {
 
-namespace {
-
-constexpr size_t kAlignment = 64;  // bytes
-
-size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
-    const ParameterSet& parameters, const std::vector<Parameter*>& members, Stream* stream,
-    const GradientBucketOptions& options, OnComplete on_complete) {
+    const ParameterSet& parameters, const FlatLayout& layout, Stream* stream,
+    const AllocateBucket& allocate, OnComplete on_complete) {
   std::unique_ptr<GradientBuckets> made(new GradientBuckets(stream, std::move(on_complete)));
-  std::vector<Bucket>& buckets = made->buckets_;
-  size_t bytes = 0;
-  for (auto it = members.rbegin(); it != members.rend(); ++it) {
-    const size_t limit = buckets.size() <= 1 ? options.first_bucket_bytes : options.bucket_bytes;
-    if (buckets.empty() || bytes >= limit) {
-      buckets.emplace_back();
-      bytes = 0;
-    }
-    buckets.back().members.push_back({*it, bytes});
-    bytes += RoundedUp((*it)->variable.value().num_bytes(), kAlignment);
-  }
   const size_t element = SizeOf(parameters.dtype());
-  for (size_t b = 0; b < buckets.size(); ++b) {
-    Bucket& bucket = buckets[b];
-    const Member& last = bucket.members.back();
-    const size_t used =
-        last.offset + RoundedUp(last.parameter->variable.value().num_bytes(), kAlignment);
-    const size_t size = RoundedUp(used, options.unit_bytes);
-    if (options.allocate) {
-      ASSIGN_OR_RETURN(bucket.memory, options.allocate(size));
+  for (size_t b = 0; b < layout.size(); ++b) {
+    Bucket& bucket = made->buckets_.emplace_back();
+    const size_t size = layout[b].num_bytes;
+    if (allocate) {
+      ASSIGN_OR_RETURN(bucket.memory, allocate(size));
     } else {
       bucket.memory = Buffer::Allocate(size, parameters.device());
     }
     bucket.view = ArrayView(bucket.memory->data(), parameters.dtype(),
                             Shape{static_cast<int64_t>(size / element)});
     kernels::Fill(bucket.view, 0, *stream);  // the gaps between gradients travel too
-    for (size_t m = 0; m < bucket.members.size(); ++m) {
-      const Member& member = bucket.members[m];
+    for (size_t m = 0; m < layout[b].members.size(); ++m) {
+      const Member& member = bucket.members.emplace_back(Member{layout[b].members[m]});
       LeafNode& leaf = member.parameter->variable.leaf();
       leaf.PlaceGradient(Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape(),
                                           parameters.dtype()));

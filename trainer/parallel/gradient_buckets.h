@@ -1,8 +1,6 @@
-// Gradients of many parameters side by side in a few large buckets of memory, so that many
-// gradients travel as one. Buckets follow the reverse order of the parameters, in which a backward
-// pass completes them. A step may have several passes (gradient accumulation). Only the last pass
-// completes gradients.
-// The owner decides what happens to a complete bucket: an all-reduce (Ddp) or a push
+// Gradients of many parameters in the buckets of a FlatLayout. A step may have several passes
+// (gradient accumulation). Only the last pass completes gradients.
+// The owner decides what happens to a complete bucket: a sum over replicas (BucketSync) or a push
 // (ServedParameters).
 // Thread rule: the step's thread.
 #pragma once
@@ -13,22 +11,16 @@
 
 #include "absl/status/statusor.h"
 #include "trainer/autograd/parameter.h"
+#include "trainer/parallel/flat_layout.h"
 
 namespace tandem::parallel {
 
-struct GradientBucketOptions {
-  size_t bucket_bytes = 25 << 20;
-  size_t first_bucket_bytes = 1 << 20;  // small, so that communication starts early
-  size_t unit_bytes = 64;               // a bucket's memory is a multiple of unit_bytes
-  // Allocates a bucket's memory. Null: uses the parameters' device.
-  std::function<absl::StatusOr<std::shared_ptr<Buffer>>(size_t bytes)> allocate = nullptr;
-};
+// Allocates a bucket's memory. Null: uses the parameters' device.
+using AllocateBucket = std::function<absl::StatusOr<std::shared_ptr<Buffer>>(size_t bytes)>;
 
 class GradientBuckets {
  public:
-  struct Member {
-    Parameter* parameter = nullptr;
-    size_t offset = 0;      // byte offset in the bucket; keeps vector loads aligned
+  struct Member : FlatMember {
     bool complete = false;  // the gradient of this step is complete
   };
   struct Bucket {
@@ -39,11 +31,13 @@ class GradientBuckets {
   };
   using OnComplete = std::function<void(Context&, size_t bucket)>;
 
-  // Places the gradients of `members` in buckets and hooks the members' leaves.
-  // REQUIRES: `members` are of `parameters`, and all arguments outlive the buckets.
-  static absl::StatusOr<std::unique_ptr<GradientBuckets>> Create(
-      const ParameterSet& parameters, const std::vector<Parameter*>& members, Stream* stream,
-      const GradientBucketOptions& options, OnComplete on_complete);
+  // Places the gradients as `layout` says and hooks the members' leaves.
+  // REQUIRES: the members are of `parameters`, which outlive the buckets, like the stream.
+  static absl::StatusOr<std::unique_ptr<GradientBuckets>> Create(const ParameterSet& parameters,
+                                                                 const FlatLayout& layout,
+                                                                 Stream* stream,
+                                                                 const AllocateBucket& allocate,
+                                                                 OnComplete on_complete);
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;

@@ -54,8 +54,9 @@ std::string EvaluationJson(const EvaluationRecord& r) {
 }
 
 std::string SummaryJson(const RunSummary& s) {
-  const ordered_json layout{{"ps", s.layout.ps}, {"dp", s.layout.dp}, {"tp", 1},  {"pp", 1},
-                            {"cp", 1},           {"ep", 1},           {"zero", 0}};
+  const ordered_json layout{
+      {"ps", s.layout.ps}, {"dp", s.layout.dp}, {"tp", s.layout.tp},    {"pp", 1},
+      {"cp", 1},           {"ep", 1},           {"zero", s.layout.zero}};
   ordered_json hash;  // null
   if (s.params_hash.has_value()) hash = HashText(*s.params_hash);
   return JsonText({{"job", s.job},

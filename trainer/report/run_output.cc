@@ -111,6 +111,11 @@ std::vector<std::string> Parts(const EvaluationRecord& record) {
 
 }  // namespace
 
+RunLayout LayoutOf(const Job& job, int num_ps) {
+  const Parallel& parallel = job.parallel();
+  return {.ps = num_ps, .dp = parallel.dp(), .tp = parallel.tp(), .zero = parallel.zero()};
+}
+
 std::string HashText(absl::uint128 hash) {
   return absl::StrFormat("%016x%016x", absl::Uint128High64(hash), absl::Uint128Low64(hash));
 }

@@ -28,8 +28,9 @@ struct EvaluationRecord {
 };
 
 struct RunLayout {
-  int ps = 0, dp = 1;
+  int ps = 0, dp = 1, tp = 1, zero = 0;
 };
+RunLayout LayoutOf(const Job& job, int num_ps);
 
 // The status of a run that a signal ended before its last step.
 inline constexpr char kStopped[] = "stopped", kCompleted[] = "completed";

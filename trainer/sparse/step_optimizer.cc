@@ -28,9 +28,12 @@ absl::StatusOr<StepOptimizer::StepResult> StepOptimizer::Step(Context& context,
                                                               const StepArgs& args) {
   if (context.failed()) return context.status();
   StepResult result;
-  const double dense_squared = args.skip ? std::numeric_limits<double>::quiet_NaN()
-                                         : dense_->GradientSquaredNorm(context.stream());
+  double dense_squared = args.skip ? std::numeric_limits<double>::quiet_NaN()
+                                   : dense_->GradientSquaredNorm(context.stream());
   RETURN_IF_ERROR(context.stream().status());  // a failed device makes the norm meaningless
+  if (!args.skip && args.sum_over_ranks) {
+    ASSIGN_OR_RETURN(dense_squared, args.sum_over_ranks(dense_squared));
+  }
   double scale = args.count > 0 ? 1.0 / args.count : 0.0;
   result.skipped = !std::isfinite(dense_squared);
   if (result.skipped && !args.skip && args.on_non_finite) RETURN_IF_ERROR(args.on_non_finite());

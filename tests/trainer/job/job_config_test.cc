@@ -1,6 +1,7 @@
 // The messages that a user reads when a job is wrong: exact text, every mistake at once.
 #include "trainer/job/job_config.h"
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include "proto/job.pb.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/our_kinds.h"
+#include "trainer/job/layout.h"
 
 namespace tandem {
 namespace {
@@ -67,7 +69,7 @@ TEST_F(JobConfigTest, UnknownFieldsNameTheNearest) {
             "job:4:1: unknown field \"max_lenght\" in Job; did you mean "
             "\"model.sequence_rec.max_length\"?");
   EXPECT_EQ(Added("parallel { zzz { a: [1] } }"),
-            "job:4:12: unknown field \"zzz\" in Parallel; Parallel has dp, transport");
+            "job:4:12: unknown field \"zzz\" in Parallel; Parallel has dp, transport, tp, zero");
 }
 
 TEST_F(JobConfigTest, DenseTablesAreNotStoredAsRowsAre) {
@@ -196,6 +198,7 @@ TEST_F(JobConfigTest, LimitsOfEveryField) {
       {"tables[0].initial_accumulator", "-1", "at least 0"},
       {"tables[0].epsilon", "-1", "0", "greater than 0"},
       {"parallel.dp", "-1", "0", "at least 1"},
+      {"parallel.zero", "-1", "2", "0 .. 1"},
       {"trace.first_step", "-1", "0", "at least 1"},
       {"trace.steps", "-2", "100001", "-1 .. 100000"},
       {"ps.threads", "-1", "0", "65", "1 .. 64"},
@@ -329,16 +332,36 @@ TEST_F(JobConfigTest, NoReplicaRunsPartsWithoutSamples) {
   EXPECT_EQ(complaint(4, 1000000, 1),
             "--set train.accumulate: train.accumulate is 1000000; allowed: 1 .. 4, the samples "
             "that a replica has of a batch of 4 over 1 "
-            "trainer");
+            "replica");
   EXPECT_EQ(complaint(7, 4, 2),
             "--set train.accumulate: train.accumulate is 4; allowed: 1 .. 3, the samples that a "
             "replica has of a batch of 7 over 2 "
-            "trainers");
+            "replicas");
   EXPECT_EQ(complaint(7, 3, 2), "");
   EXPECT_EQ(complaint(3, 1, 4), "") << "some replicas have no sample of such a batch in any case";
   EXPECT_NE(Set("train.accumulate=129"), "")
       << "half of the batch of 256 that a job without a batch size has";
   EXPECT_EQ(Set("train.accumulate=128"), "");
+}
+
+TEST_F(JobConfigTest, WhatALayoutDoesNotSayFollows) {
+  const auto layout = [this](const std::vector<std::string>& sets, int num_trainers) {
+    const Job job = *ParseJob(kGood, "job", sets,
+                              {.models = OurKinds().models(), .num_trainers = num_trainers});
+    return std::array{job::NumTrainers(job), job.parallel().dp(), job.parallel().tp()};
+  };
+  EXPECT_EQ(layout({}, 4), (std::array{4, 4, 1}));
+  EXPECT_EQ(layout({"parallel.dp=3"}, 3), (std::array{3, 3, 1}));
+  EXPECT_EQ(layout({}, job::kTrainersOfLayout), (std::array{1, 1, 1}));
+  EXPECT_EQ(layout({"parallel.dp=3"}, job::kTrainersOfLayout), (std::array{3, 3, 1}));
+}
+
+TEST_F(JobConfigTest, ZeroIsRefusedWithDenseParametersOnServers) {
+  EXPECT_EQ(Set("parallel.zero=1"), "");
+  EXPECT_EQ(Complaint(std::string(kGood) + "parameters { match: \"*\" placement: PS }",
+                      {"parallel.zero=1"}),
+            "--set parallel.zero: parallel.zero is 1; allowed: 0 with dense parameters on servers "
+            "(parameters[].placement PS)");
 }
 
 TEST_F(JobConfigTest, ImpossibleLayoutNamesBothNumbers) {

@@ -70,6 +70,7 @@ tables {
 }
 parallel {
   dp: 2
+  tp: 1
 }
 ps {
   threads: 1
@@ -251,6 +252,7 @@ tables {
 }
 parallel {
   dp: 2
+  tp: 1
 }
 ps {
   threads: 21

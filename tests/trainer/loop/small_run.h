@@ -22,9 +22,11 @@
 
 namespace tandem::loop {
 
-// A resolved job, with the fields that LoadJob would fill in.
-inline Job SmallJob() {
+// A resolved job of `replicas` trainers, with the fields that LoadJob would fill in.
+inline Job SmallJob(int replicas = 2) {
   Job job;
+  job.mutable_parallel()->set_dp(replicas);
+  job.mutable_parallel()->set_tp(1);
   job.set_name("small");
   job.set_seed(3);
   job.set_placement(Job::PS);
@@ -87,9 +89,10 @@ inline double FieldOf(const std::string& json, const std::string& name) {
 
 using MakeClient = std::function<ps::ClientStack(ps::TableHost& host, uint32_t rank)>;
 
-inline RunResult Train(const Job& job, int num_replicas,
+inline RunResult Train(Job job, int num_replicas,
                        report::LogFormat format = report::LogFormat::JSON,
                        MakeClient make_client = nullptr) {
+  job.mutable_parallel()->set_dp(num_replicas);
   if (make_client == nullptr) {
     make_client = [&](ps::TableHost& host, uint32_t rank) {
       return std::make_unique<ps::LocalClient>(host, rank, static_cast<uint32_t>(num_replicas),

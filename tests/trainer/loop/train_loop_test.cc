@@ -68,7 +68,7 @@ TEST_F(TrainLoopTest, ReplicasAndAccumulationDoNotChangeTheLosses) {
 // Trains with a record every `log_every` steps, the first three steps traced if `traced`, and an
 // observer that counts in `observed` if there is one. Rows may be stale, so servers are watched.
 absl::uint128 HashOfObservedRun(int log_every, bool traced, int* observed) {
-  Job job = WithConsistency(SmallJob(), PERMIT, 3);
+  Job job = WithConsistency(SmallJob(1), PERMIT, 3);
   job.mutable_train()->set_log_every_steps(log_every);
   job.mutable_trace()->set_first_step(1);
   job.mutable_trace()->set_steps(traced ? 3 : -1);

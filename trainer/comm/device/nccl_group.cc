@@ -82,14 +82,14 @@ class NcclGroup final : public QueuedGroup {
     queue_ = nullptr;
   }
 
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
-                                                      absl::Time deadline) override;
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) override {
     RETURN_IF_ERROR(status());
     return Buffer::Allocate(num_bytes, device());
   }
 
  private:
+  absl::StatusOr<std::unique_ptr<QueuedGroup>> SplitOff(int color, int key, const std::string& name,
+                                                        absl::Time deadline) override;
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
   // The watch tells the peers, because telling may take a while.
   void AbortPeers(const absl::Status&) override {
@@ -373,9 +373,9 @@ absl::Status NcclGroup::NewsOfPeers() {
                       absl::StrCat(std::string(error.message()), "; ", gone, " does not answer"));
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> NcclGroup::Split(int color, int key,
-                                                               const std::string& name,
-                                                               absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<QueuedGroup>> NcclGroup::SplitOff(int color, int key,
+                                                                 const std::string& name,
+                                                                 absl::Time deadline) {
   NcclGroupOptions options = options_;
   options.name = absl::StrCat(options_.name, "/split", num_splits_++, ".", color);
   std::unique_ptr<NcclCommunicator> child;
@@ -392,7 +392,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> NcclGroup::Split(int color, int ke
     if (options.size == 1) child->Finish(deadline);
   }
   if (options.size == 1) child = nullptr;
-  return std::unique_ptr<ProcessGroup>(new NcclGroup(options, name, std::move(child)));
+  return std::unique_ptr<QueuedGroup>(new NcclGroup(options, name, std::move(child)));
 }
 
 }  // namespace

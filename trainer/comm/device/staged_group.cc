@@ -108,14 +108,14 @@ Work StagedGroup::RunOnHost(const Collective& collective, const ArrayView& outpu
   return host_->Recv(output, what.root, args);
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> StagedGroup::Split(int color, int key,
-                                                                 const std::string& name,
-                                                                 absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<QueuedGroup>> StagedGroup::SplitOff(int color, int key,
+                                                                   const std::string& name,
+                                                                   absl::Time deadline) {
   // Afterwards the worker launches nothing on the host group.
   RETURN_IF_ERROR(Await(Barrier({}), deadline));
   ASSIGN_OR_RETURN(auto host,
                    host_->Split(color, key, absl::StrCat(name, " on the host"), deadline));
-  return std::unique_ptr<ProcessGroup>(new StagedGroup(std::move(host), name, device(), timeout()));
+  return std::unique_ptr<QueuedGroup>(new StagedGroup(std::move(host), name, device(), timeout()));
 }
 
 absl::StatusOr<std::shared_ptr<Buffer>> StagedGroup::Allocate(size_t num_bytes) {

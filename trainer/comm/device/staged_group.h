@@ -20,13 +20,13 @@ class StagedGroup final : public QueuedGroup {
               absl::Duration timeout);
   ~StagedGroup() override;
 
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
-                                                      absl::Time deadline) override;
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) override;
 
  private:
   class Stage;  // page-locked memory that grows
 
+  absl::StatusOr<std::unique_ptr<QueuedGroup>> SplitOff(int color, int key, const std::string& name,
+                                                        absl::Time deadline) override;
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
   absl::Status Relay(const Collective& collective, absl::Time deadline);
   void AbortPeers(const absl::Status& reason) override;

@@ -55,16 +55,16 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Create(const CpuGroupOpt
   return Rendezvous(options, options.name, deadline);
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Rendezvous(const CpuGroupOptions& options,
-                                                                   const std::string& name,
-                                                                   absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<QueuedGroup>> CpuGroup::Rendezvous(const CpuGroupOptions& options,
+                                                                  const std::string& name,
+                                                                  absl::Time deadline) {
   std::unique_ptr<SharedBoard> board;
   if (options.size > 1) {
     ASSIGN_OR_RETURN(auto memory, MapTogether(RendezvousOf(options, options.name),
                                               SharedBoard::NumBytes(options.size), deadline));
     board = std::make_unique<SharedBoard>(std::move(memory), options.rank, options.size);
   }
-  return std::unique_ptr<ProcessGroup>(new CpuGroup(options, name, std::move(board)));
+  return std::unique_ptr<QueuedGroup>(new CpuGroup(options, name, std::move(board)));
 }
 
 CpuGroup::CpuGroup(const CpuGroupOptions& options, std::string name,
@@ -363,9 +363,9 @@ Post CpuGroup::PostFor(const Collective& mine) const {
   return post;
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Split(int color, int key,
-                                                              const std::string& name,
-                                                              absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<QueuedGroup>> CpuGroup::SplitOff(int color, int key,
+                                                                const std::string& name,
+                                                                absl::Time deadline) {
   ASSIGN_OR_RETURN(const SplitPlan plan, PlanSplit(*this, color, key, deadline));
   CpuGroupOptions options = options_;
   options.name = absl::StrCat(options_.name, "/split", num_splits_++, ".", color);

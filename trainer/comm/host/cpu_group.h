@@ -40,8 +40,6 @@ class CpuGroup final : public QueuedGroup {
                                                               absl::Time deadline);
   ~CpuGroup() override;
 
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
-                                                      absl::Time deadline) override;
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) override;
 
  private:
@@ -50,9 +48,11 @@ class CpuGroup final : public QueuedGroup {
 
   CpuGroup(const CpuGroupOptions& options, std::string name, std::unique_ptr<SharedBoard> board);
   // REQUIRES: `options.name` is unique in the store. `name` is the group's own name.
-  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Rendezvous(const CpuGroupOptions& options,
-                                                                  const std::string& name,
-                                                                  absl::Time deadline);
+  static absl::StatusOr<std::unique_ptr<QueuedGroup>> Rendezvous(const CpuGroupOptions& options,
+                                                                 const std::string& name,
+                                                                 absl::Time deadline);
+  absl::StatusOr<std::unique_ptr<QueuedGroup>> SplitOff(int color, int key, const std::string& name,
+                                                        absl::Time deadline) override;
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
   void AbortPeers(const absl::Status& reason) override;
 

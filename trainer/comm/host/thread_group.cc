@@ -271,12 +271,12 @@ absl::Status ThreadGroup::ReceiveMessage(const Collective& mine, absl::Time dead
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> ThreadGroup::Split(int color, int key,
-                                                                 const std::string& name,
-                                                                 absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<QueuedGroup>> ThreadGroup::SplitOff(int color, int key,
+                                                                   const std::string& name,
+                                                                   absl::Time deadline) {
   ASSIGN_OR_RETURN(const SplitPlan plan, PlanSplit(*this, color, key, deadline));
   auto room = room_->Child(num_splits_++, color, plan.size);
-  return std::unique_ptr<ProcessGroup>(
+  return std::unique_ptr<QueuedGroup>(
       new ThreadGroup(std::move(room), name, plan.rank, plan.size, timeout()));
 }
 

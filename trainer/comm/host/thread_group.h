@@ -22,8 +22,6 @@ class ThreadGroup final : public QueuedGroup {
       int size, const std::string& name, absl::Duration timeout = absl::Seconds(60));
   ~ThreadGroup() override;
 
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
-                                                      absl::Time deadline) override;
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) override;
 
  private:
@@ -31,6 +29,8 @@ class ThreadGroup final : public QueuedGroup {
 
   ThreadGroup(std::shared_ptr<Room> room, std::string name, int rank, int size,
               absl::Duration timeout);
+  absl::StatusOr<std::unique_ptr<QueuedGroup>> SplitOff(int color, int key, const std::string& name,
+                                                        absl::Time deadline) override;
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
   void AbortPeers(const absl::Status& reason) override;
 

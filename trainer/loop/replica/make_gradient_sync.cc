@@ -9,8 +9,19 @@
 #include "trainer/parallel/combined_sync.h"
 #include "trainer/parallel/data_parallel/ddp.h"
 #include "trainer/parallel/served/served_parameters.h"
+#include "trainer/parallel/zero/zero.h"
 
 namespace tandem::loop {
+
+std::vector<optim::ElementRange> UpdatedHere(const Job& job, const ParameterSet& parameters,
+                                             const parallel::Placements& placements, int rank,
+                                             int num_replicas) {
+  const std::vector<Parameter*> replicated =
+      PlacedAs(parameters, placements, parallel::Placement::REPLICATED);
+  if (job.parallel().zero() == 0) return optim::WholeArrays(replicated);
+  return RangesOfPart(parallel::ZeroLayout(replicated, num_replicas), replicated, rank,
+                      num_replicas);
+}
 
 absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(
     const Job& job, const GradientSyncArgs& args) {
@@ -25,8 +36,15 @@ absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(
             args.rows, args.tables, args.parameters,
             job::ServedPartsOf(job, *args.parameters, args.placements), args.pushes, args.stream));
   }
-  ASSIGN_OR_RETURN(parts.emplace_back(),
-                   parallel::Ddp::Create(args.parameters, replicated, args.group, args.stream, {}));
+  if (job.parallel().zero() == 0) {
+    ASSIGN_OR_RETURN(parts.emplace_back(), parallel::Ddp::Create(args.parameters, replicated,
+                                                                 args.group, args.stream, {}));
+  } else {
+    ASSIGN_OR_RETURN(parts.emplace_back(),
+                     parallel::Zero::Create(args.parameters,
+                                            parallel::ZeroLayout(replicated, args.group->size()),
+                                            args.group, args.stream));
+  }
   return std::make_unique<parallel::CombinedSync>(std::move(parts));
 }
 

@@ -1,9 +1,10 @@
-// Makes the GradientSync that a job asks for. Replicated parameters use data parallelism; all
-// others use servers.
+// Makes the GradientSync that a job asks for. Replicated parameters use data parallelism, with
+// parallel.zero ZeRO; served parameters use servers.
 // Thread rule: a free function.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "ps/client/row_client.h"
@@ -19,10 +20,15 @@ class Job;  // proto/job.pb.h
 
 namespace tandem::loop {
 
+// The elements of replicated parameters that this rank updates, `rank` among `num_replicas`.
+std::vector<optim::ElementRange> UpdatedHere(const Job& job, const ParameterSet& parameters,
+                                             const parallel::Placements& placements, int rank,
+                                             int num_replicas);
+
 struct GradientSyncArgs {
   ParameterSet* parameters = nullptr;
   parallel::Placements placements;
-  // If it has several ranks, its arrays lie where the parameters do.
+  // The replicas. If there are several, the group's arrays lie where the parameters do.
   comm::ProcessGroup* group = nullptr;
   ps::RowClient* rows = nullptr;
   ps::TableAdmin* tables = nullptr;

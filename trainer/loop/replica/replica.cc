@@ -4,6 +4,7 @@
 
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/comm/text.h"
 #include "trainer/job/job_options.h"
 #include "trainer/job/parameter_placement.h"
 #include "trainer/loop/replica/make_gradient_sync.h"
@@ -19,44 +20,70 @@ namespace {
 // Extra wait, so that a collective's own error, which explains more, comes first.
 constexpr absl::Duration kMargin = absl::Seconds(1);
 
+// Adds up the ranks' values modulo 2^128.
+absl::Status SumOverRanks(comm::ProcessGroup& group, absl::uint128* value, absl::Time deadline) {
+  // Four limbs of 32 bits, whose sums fit 64 bits.
+  uint64_t limbs[4];
+  for (int i = 0; i < 4; ++i) limbs[i] = absl::Uint128Low64(*value >> (32 * i)) & 0xffffffffu;
+  RETURN_IF_ERROR(group.Await(
+      group.AllReduce(DenseView(limbs, Shape{4}), {.tag = StableHash("hash")}), deadline));
+  *value = 0;
+  for (int i = 0; i < 4; ++i) *value += absl::uint128(limbs[i]) << (32 * i);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-Replica::Replica(const Job& job, const tasks::JobData& data, const ReplicaEnvironment& environment)
+absl::StatusOr<Meshes> MakeMeshes(const Job& job, const ReplicaEnvironment& environment) {
+  const parallel::MeshShape shape{.tp = job.parallel().tp(), .dp = job.parallel().dp()};
+  const absl::Time deadline = absl::Now() + absl::Seconds(job.runtime().timeout_seconds());
+  Meshes meshes;
+  ASSIGN_OR_RETURN(meshes.host,
+                   parallel::Mesh::Create(shape, environment.group, Device{}, deadline));
+  if (environment.device_group != nullptr) {
+    ASSIGN_OR_RETURN(meshes.device, parallel::Mesh::Create(shape, environment.device_group,
+                                                           environment.device, deadline));
+  }
+  return meshes;
+}
+
+Replica::Replica(const Job& job, const tasks::JobData& data, const ReplicaEnvironment& environment,
+                 const Meshes& meshes)
     : job(job),
       data(data),
       environment(environment),
-      group(*environment.group),
+      mesh(*meshes.host),
+      arrays(meshes.arrays()),
+      world(*environment.group),
       clients(environment.clients),
       output(environment.output),
       pool(job.runtime().threads()),
       stream(&pool, environment.device),
-      parameters(job.seed(), DType::F32, &stream),
+      parameters(job.seed(), environment.parameters, &stream),
       tables(tasks::MakeEmbeddingTables(job, clients.rows, &stream)),
-      task(
-          data.MakeTask(job, {.parameters = &parameters, .tables = tables.get(), .group = &group})),
+      task(data.MakeTask(job,
+                         {.parameters = &parameters, .tables = tables.get(), .group = &mesh.dp()})),
       calendar(job, task->steps_per_epoch()),
       placements(job::PlacementsOf(job, parameters)),
       dense(job::DenseOptionsOf(job), &parameters,
-            PlacedAs(parameters, placements.value_or(parallel::Placements()),
-                     parallel::Placement::REPLICATED)),
-      pushes(clients.rows, clients.pooled, static_cast<uint32_t>(group.rank())),
+            UpdatedHere(job, parameters, placements.value_or(parallel::Placements()),
+                        mesh.dp().rank(), mesh.dp().size())),
+      pushes(clients.rows, clients.pooled, static_cast<uint32_t>(mesh.dp().rank())),
       optimizer(job::DistOptionsOf(job, calendar.total_steps()), &dense, clients.rows),
       state(job.train()),
-      stop_vote(environment.stop_requested, &group, &stream),
+      stop_vote(environment.stop_requested, &world, &stream),
       divergence(job.train(), &optimizer, output) {}
 
 absl::Status Replica::Connect() {
   RETURN_IF_ERROR(placements.status());
-  RETURN_IF_ERROR(VerifySameData(data, group, Deadline()));
+  RETURN_IF_ERROR(VerifySameData(data, world, Deadline()));
   std::vector<TableSpec> tables = job::TableSpecsOf(job);
   const std::vector<TableSpec> dense_tables = job::DenseTableSpecsOf(job);
   tables.insert(tables.end(), dense_tables.begin(), dense_tables.end());
   RETURN_IF_ERROR(clients.tables->CreateTables(tables, Timeout()));
-  comm::ProcessGroup* const gradients =
-      environment.device_group != nullptr ? environment.device_group : &group;
   ASSIGN_OR_RETURN(sync, MakeGradientSync(job, {.parameters = &parameters,
                                                 .placements = *placements,
-                                                .group = gradients,
+                                                .group = &arrays.dp(),
                                                 .rows = clients.rows,
                                                 .tables = clients.tables,
                                                 .pushes = &pushes,
@@ -72,7 +99,7 @@ absl::Status Replica::SetPrecision() {
     const CheckpointManifest* resumed =
         environment.resume != nullptr ? &environment.resume->manifest : nullptr;
     ASSIGN_OR_RETURN(precision,
-                     ChoosePrecision(job, task->Bf16Product(), resumed, stream, group, Deadline()));
+                     ChoosePrecision(job, task->Bf16Product(), resumed, stream, world, Deadline()));
   }
   compute = precision.compute;
   if (compute == DType::BF16) parameters.MakeShadows(stream);
@@ -82,7 +109,7 @@ absl::Status Replica::SetPrecision() {
 
 absl::Status Replica::Barrier(const char* name, absl::Duration timeout) {
   const comm::CollectiveArgs args{.stream = &stream, .tag = StableHash(name), .timeout = timeout};
-  return group.Await(group.Barrier(args), absl::Now() + timeout + kMargin);
+  return world.Await(world.Barrier(args), absl::Now() + timeout + kMargin);
 }
 
 absl::Status Replica::AwaitCommits() {
@@ -98,11 +125,33 @@ absl::Status Replica::AwaitWeights() {
   return sync->AwaitWeights(Deadline());
 }
 
+optim::DenseState Replica::OwnedState() const {
+  optim::DenseState state = dense.State();
+  if (is_cut() || mesh.dp().rank() == 0) return state;
+  for (optim::DenseState::Entry& entry : state.entries) entry = {};
+  return state;
+}
+
 absl::StatusOr<absl::uint128> Replica::VerifiedHash(const char* what) {
-  const absl::uint128 hash = dense.State().Hash();
+  optim::DenseState held = dense.State();
+  absl::uint128 sum = held.Hash();
+  absl::uint128 whole = sum;
+  if (is_cut()) {
+    // Every replica holds the weights whole, and only its own part of the moments.
+    held.slot_names.clear();
+    for (size_t i = 0; i < held.entries.size(); ++i)
+      held.entries[i] = {0, parameters.all()[i]->variable.value(), {}};
+    whole = held.Hash();
+  }
   RETURN_IF_ERROR(stream.status());  // a failed stream makes the hash meaningless
-  RETURN_IF_ERROR(parallel::VerifyEqual(group, absl::Uint128Low64(hash), what, Deadline()));
-  return hash;
+  RETURN_IF_ERROR(parallel::VerifyEqual(mesh.dp(), absl::Uint128Low64(whole), what, Deadline()));
+  if (is_cut()) RETURN_IF_ERROR(SumOverRanks(world, &sum, Deadline()));
+  return sum;
+}
+
+absl::StatusOr<std::string> Replica::FoundByAny(const std::string& found) const {
+  if (!is_cut()) return found;
+  return comm::FirstText(world, found, {.tag = StableHash("found"), .timeout = Timeout()});
 }
 
 void Replica::Note(const std::string& text) const {

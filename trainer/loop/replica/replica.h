@@ -1,5 +1,5 @@
-// One replica of the model: its task and weights, their optimizers and owners, and how far its run
-// has come. The loop's other objects (step, evaluations, checkpoints) act on it.
+// One rank's part of a replica of the model: its task and weights, their optimizers and owners, and
+// how far its run has come. The loop's other objects (step, evaluations, checkpoints) act on it.
 // Thread rule: the step's thread.
 // Invariant: between steps, all replicas have the same dense weights.
 #pragma once
@@ -17,6 +17,7 @@
 #include "trainer/loop/replica/step_calendar.h"
 #include "trainer/loop/replica/stop_vote.h"
 #include "trainer/parallel/gradient_sync.h"
+#include "trainer/parallel/mesh.h"
 #include "trainer/parallel/placement.h"
 #include "trainer/sparse/remote_embedding.h"
 #include "trainer/sparse/step_optimizer.h"
@@ -25,9 +26,19 @@
 
 namespace tandem::loop {
 
+// The groups of a rank: for arrays in the host's memory, and for arrays where the rank computes.
+struct Meshes {
+  std::unique_ptr<parallel::Mesh> host, device;  // device: null on a CPU
+
+  const parallel::Mesh& arrays() const { return device != nullptr ? *device : *host; }
+};
+// Makes the meshes of the job's layout. Collective over all trainers.
+absl::StatusOr<Meshes> MakeMeshes(const Job& job, const ReplicaEnvironment& environment);
+
 struct Replica {
   // REQUIRES: all arguments outlive the replica.
-  Replica(const Job& job, const tasks::JobData& data, const ReplicaEnvironment& environment);
+  Replica(const Job& job, const tasks::JobData& data, const ReplicaEnvironment& environment,
+          const Meshes& meshes);
 
   // Creates the tables and makes `sync`. DataLoss if the replicas read different data. Collective.
   absl::Status Connect();
@@ -41,9 +52,16 @@ struct Replica {
   absl::Status AwaitCommits();
   // Like AwaitCommits. Also brings parameters with an owner elsewhere up to date with the commits.
   absl::Status AwaitWeights();
-  // Returns the hash of the dense state that this replica holds. Internal if another replica's hash
-  // differs; `what` names the state in the error. Collective.
+  // Returns the hash of the dense state that the trainers hold. Internal if replicas differ in what
+  // each of them holds whole; `what` names the state in the error. Collective.
   absl::StatusOr<absl::uint128> VerifiedHash(const char* what);
+  // Returns the entries that this rank writes to a checkpoint: over all ranks, each element once.
+  optim::DenseState OwnedState() const;
+  // True if each rank has only a part of the moments, so that ranks must share what they find.
+  bool is_cut() const { return job.parallel().zero() > 0; }
+  // Returns what the lowest rank has found, or "" if no rank has found anything. With all state on
+  // every rank that is what this rank has found. Collective.
+  absl::StatusOr<std::string> FoundByAny(const std::string& found) const;
 
   bool is_bsp() const { return job.ps().consistency() == BSP; }
   absl::Duration Timeout() const { return absl::Seconds(job.runtime().timeout_seconds()); }
@@ -54,7 +72,9 @@ struct Replica {
   const Job& job;
   const tasks::JobData& data;
   const ReplicaEnvironment& environment;
-  comm::ProcessGroup& group;
+  const parallel::Mesh& mesh;
+  const parallel::Mesh& arrays;  // its groups' arrays lie where the rank computes
+  comm::ProcessGroup& world;     // all trainers
   const ps::Clients clients;
   report::RunOutput* const output;  // null except at rank 0
   const Stopwatch since_begin;

@@ -24,12 +24,12 @@ namespace tandem::loop {
 struct ReplicaEnvironment {
   // Checkpoint of the same job and data to resume from; null: start anew.
   const checkpoint::Checkpoint* resume = nullptr;
-  comm::ProcessGroup* group = nullptr;  // has the replica's rank and size
+  comm::ProcessGroup* group = nullptr;  // all trainers of the job
   ps::Clients clients = {};
   // Rank 0 only; begins once nothing can refuse the run any more.
   report::RunOutput* output = nullptr;
   Device device = {};  // where the replica computes: DeviceOf the job
-  // Group of the same ranks, for arrays on `device`; null on a CPU, and for the only replica.
+  // Group of the same ranks, for arrays on `device`; null on a CPU, and for the only trainer.
   comm::ProcessGroup* device_group = nullptr;
   int num_servers = 0;  // for the summary; 0: local tables
   // Called in every step and before every block of an evaluation. If any replica returns true, all
@@ -37,6 +37,8 @@ struct ReplicaEnvironment {
   // "stopped". The resumed run makes an evaluation that was due then.
   std::function<bool()> stop_requested = nullptr;
   rpc::MasterClient* master = nullptr;  // for the trace; null: no master
+  // For tests: the type of dense parameters, F32 or F64; same for all replicas.
+  DType parameters = DType::F32;
   // For tests and benchmarks: overrides the choice; same for all replicas.
   std::optional<DType> compute = std::nullopt;
   // Told last of every step; null: nobody. For tests and benchmarks.

@@ -8,66 +8,23 @@ namespace tandem::parallel {
 
 absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters,
                                                  comm::ProcessGroup* group, Stream* stream,
-                                                 const DdpOptions& options) {
+                                                 const FlatLayoutOptions& options) {
   return Create(parameters, parameters->pointers(), group, stream, options);
 }
 
 absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters,
                                                  const std::vector<Parameter*>& members,
                                                  comm::ProcessGroup* group, Stream* stream,
-                                                 const DdpOptions& options) {
+                                                 const FlatLayoutOptions& options) {
   std::unique_ptr<Ddp> ddp(new Ddp(group, stream));
-  GradientBucketOptions buckets{.bucket_bytes = options.bucket_bytes,
-                                .first_bucket_bytes = options.first_bucket_bytes};
-  if (group->size() > 1)
-    buckets.allocate = [group](size_t bytes) { return group->Allocate(bytes); };
-  const auto launch = [ddp = ddp.get()](Context&, size_t) { ddp->LaunchReady(); };
-  ASSIGN_OR_RETURN(ddp->gradients_,
-                   GradientBuckets::Create(*parameters, members, stream, buckets, launch));
+  AllocateBucket allocate;
+  if (group->size() > 1) allocate = [group](size_t bytes) { return group->Allocate(bytes); };
+  RETURN_IF_ERROR(ddp->PlaceGradients(*parameters, LayOut(members, options), allocate));
   return ddp;
 }
 
-Ddp::~Ddp() {
-  // Ends the collectives of a failed step, because nobody may touch the buckets any more.
-  for (comm::Work& work : work_) {
-    if (!work.done()) group_->Await(work, absl::InfinitePast()).IgnoreError();
-  }
-}
-
-void Ddp::BeginStep(int num_passes) {
-  next_bucket_ = 0;
-  work_.clear();
-  gradients_->BeginStep(num_passes);
-}
-
-void Ddp::Replay() {
-  gradients_->AcceptGradients();
-  next_bucket_ = gradients_->buckets().size();
-}
-
-void Ddp::LaunchReady() {
-  const auto& buckets = gradients_->buckets();
-  while (next_bucket_ < buckets.size() && buckets[next_bucket_].missing == 0) {
-    if (group_->size() > 1) {  // the gradients of one replica are already the sum
-      if (on_bucket_)
-        on_bucket_(next_bucket_);
-      else
-        Reduce(next_bucket_);
-    }
-    ++next_bucket_;
-  }
-}
-
-void Ddp::Reduce(size_t bucket) {
-  work_.push_back(group_->AllReduce(gradients_->buckets()[bucket].view,
-                                    {.stream = stream_, .tag = StableHash("ddp") + bucket}));
-}
-
-void Ddp::Finish(Context& context) {
-  if (context.failed()) return;
-  gradients_->Finish(context);
-  TANDEM_CHECK_EQ(next_bucket_, gradients_->buckets().size());
-  for (comm::Work& work : work_) context.Fail(group_->Await(work, context.deadline()));
+comm::Work Ddp::Sum(const GradientBuckets::Bucket& bucket, size_t number) {
+  return group().AllReduce(bucket.view, {.stream = &stream(), .tag = StableHash("ddp") + number});
 }
 
 absl::Status VerifyEqual(comm::ProcessGroup& group, uint64_t value, const char* what,

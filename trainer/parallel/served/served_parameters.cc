@@ -44,11 +44,13 @@ absl::StatusOr<std::unique_ptr<ServedParameters>> ServedParameters::Create(
     table.number = part.table;
     ASSIGN_OR_RETURN(
         table.gradients,
-        GradientBuckets::Create(*parameters, part.parameters, stream,
-                                {.bucket_bytes = kBucketBytes, .unit_bytes = kChunkBytes},
-                                [made = made.get(), &table](Context& context, size_t bucket) {
-                                  made->Push(context, table, bucket);
-                                }));
+        GradientBuckets::Create(
+            *parameters,
+            LayOut(part.parameters, {.bucket_bytes = kBucketBytes, .unit_bytes = kChunkBytes}),
+            stream, /*allocate=*/nullptr,
+            [made = made.get(), &table](Context& context, size_t bucket) {
+              made->Push(context, table, bucket);
+            }));
     for (const GradientBuckets::Bucket& bucket : table.gradients->buckets()) {
       auto ids = std::make_shared<std::vector<uint64_t>>(bucket.memory->num_bytes() / kChunkBytes);
       for (uint64_t& id : *ids) {
@@ -93,7 +95,7 @@ void ServedParameters::AddEntries(optim::DenseState* state) const {
     for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
       for (const GradientBuckets::Member& member : bucket.members) {
         optim::DenseState::Entry& entry = state->entries[PlaceOf(member.parameter)];
-        entry = {Tensor::Zeros(member.parameter->shape(), DType::F32), {}};
+        entry = {0, Tensor::Zeros(member.parameter->shape(), DType::F32), {}};
         for (size_t s = 0; s < state->slot_names.size(); ++s)
           entry.slots.push_back(Tensor::Zeros(member.parameter->shape(), DType::F32));
       }
@@ -109,7 +111,7 @@ absl::Status ServedParameters::WriteState(const optim::DenseState* state,
     std::vector<float> rows(ids.size() * width);
     for (const GradientBuckets::Member& member : table.gradients->buckets()[b].members) {
       const std::vector<float*> arrays = ArraysOf(
-          state == nullptr ? optim::DenseState::Entry{member.parameter->variable.value(), {}}
+          state == nullptr ? optim::DenseState::Entry{0, member.parameter->variable.value(), {}}
                            : state->entries[PlaceOf(member.parameter)]);
       ForEachRun(member, [&](size_t chunk, size_t column, size_t element, size_t count) {
         for (size_t a = 0; a < arrays.size(); ++a) {

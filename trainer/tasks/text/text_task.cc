@@ -126,9 +126,8 @@ void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows,
   const models::GptInput input = InputOf(batch, length).To(args.stream->device(), *args.stream);
   const Tensor tokens = model_.Losses(context, rows, input).ToHost(*args.stream);
   for (int64_t w = 0; w < batch.num_samples(); ++w) {
-    const float* token = tokens.data<float>() + w * length;
     double& loss = losses[block.begin + w];
-    loss = std::accumulate(token, token + length, 0.0);
+    for (int64_t i = 0; i < length; ++i) loss += tokens.At(w * length + i);
     if (args.dump)
       args.dump(
           absl::StrCat(block.begin + w, "\t", length, "\t", loss / static_cast<double>(length)));

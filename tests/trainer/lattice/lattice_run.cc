@@ -1,0 +1,109 @@
+#include "tests/trainer/lattice/lattice_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "ps/local/local_client.h"
+#include "ps/server/table_host.h"
+#include "tests/support/temp_folder.h"
+#include "tests/trainer/loop/small_text.h"
+#include "tests/trainer/our_kinds.h"
+#include "trainer/checkpoint/folder.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/comm/host/thread_group.h"
+#include "trainer/job/job_config.h"
+#include "trainer/loop/train_loop.h"
+#include "trainer/tasks/text/text_data.h"
+
+namespace tandem::lattice {
+
+std::string Layout::ToString() const {
+  return absl::StrCat("dp ", dp, " tp ", tp, " zero ", zero, sequence_parallel ? " sp" : "");
+}
+
+namespace {
+
+std::vector<std::string> AssignmentsOf(const Layout& layout) {
+  std::vector<std::string> sets = {absl::StrCat("parallel.tp=", layout.tp),
+                                   absl::StrCat("parallel.zero=", layout.zero)};
+  return sets;
+}
+
+}  // namespace
+
+Trained Train(const std::string& text, const std::vector<std::string>& sets, const Layout& layout) {
+  std::vector<std::string> all = sets;
+  for (const std::string& set : AssignmentsOf(layout)) all.push_back(set);
+  const auto job = ParseJob(
+      text, "job", all, {.models = OurKinds().models(), .num_trainers = layout.num_ranks()});
+  EXPECT_TRUE(job.ok()) << job.status();
+  const GptData data({loop::SmallText()});
+  const support::TempFolder folder;
+  Trained run;
+  {
+    auto output = report::RunOutput::Create(folder.path() + "/out", report::LogFormat::JSON);
+    EXPECT_TRUE(output.ok()) << output.status();
+    ps::TableHost host(1);
+    const auto groups = comm::ThreadGroup::Create(layout.num_ranks(), "trainers");
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < layout.num_ranks(); ++rank) {
+      threads.emplace_back([&, rank] {
+        ps::LocalClient client(host, static_cast<uint32_t>(rank / layout.tp),
+                               static_cast<uint32_t>(layout.dp));
+        report::OnStep on_step([&](const report::StepRecord& record) {
+          run.losses.push_back(record.loss);
+          run.norms.push_back(record.grad_norm);
+        });
+        const auto summary = loop::RunReplica(*job, data,
+                                              {.group = groups[rank].get(),
+                                               .clients = ps::ClientsOf(client),
+                                               .output = rank == 0 ? output->get() : nullptr,
+                                               .parameters = DType::F64,
+                                               .observer = rank == 0 ? &on_step : nullptr});
+        ASSERT_TRUE(summary.ok()) << layout.ToString() << ": " << summary.status();
+        if (rank == 0) run.valid_loss = summary->metrics.at("valid/loss");
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  const auto path = checkpoint::NewestCheckpoint(folder.path() + "/out/checkpoints");
+  if (!path.ok()) return run;  // the run has failed, which is a failure of the test already
+  const auto dense = checkpoint::ReadSafetensors(*path + "/dense.safetensors");
+  EXPECT_TRUE(dense.ok()) << dense.status();
+  for (const checkpoint::NamedTensor& named : dense->tensors) {
+    std::vector<double>& values = run.tensors[named.name];
+    for (int64_t i = 0; i < named.tensor.num_elements(); ++i) values.push_back(named.tensor.At(i));
+  }
+  return run;
+}
+
+double LargestDifference(const Trained& run, const Trained& serial) {
+  double largest = 0;
+  const auto compare = [&](double found, double wanted) {
+    const double difference = std::abs(found - wanted) / std::max(1.0, std::abs(wanted));
+    largest = std::isfinite(difference) ? std::max(largest, difference) : INFINITY;
+  };
+  const auto compare_all = [&](const std::vector<double>& found,
+                               const std::vector<double>& wanted) {
+    if (found.size() != wanted.size()) {
+      largest = INFINITY;
+      return;
+    }
+    for (size_t i = 0; i < found.size(); ++i) compare(found[i], wanted[i]);
+  };
+  compare_all(run.losses, serial.losses);
+  compare_all(run.norms, serial.norms);
+  compare(run.valid_loss, serial.valid_loss);
+  if (run.tensors.size() != serial.tensors.size()) return INFINITY;
+  for (const auto& [name, values] : serial.tensors) {
+    const auto found = run.tensors.find(name);
+    if (found == run.tensors.end()) return INFINITY;
+    compare_all(found->second, values);
+  }
+  return largest;
+}
+
+}  // namespace tandem::lattice

@@ -1,0 +1,65 @@
+// Every layout gives the numbers of one process: losses, norms, weights and moments, in f64.
+#include <cstdio>
+#include <gtest/gtest.h>
+
+#include "tests/trainer/lattice/lattice_run.h"
+
+namespace tandem::lattice {
+namespace {
+
+constexpr double kTolerance = 1e-10;
+
+// Batches of 6 windows: some ranks of a layout have one more than others, or none at all.
+constexpr char kGpt[] = R"(
+data { path: "text" }
+model { gpt { max_length: 8 layers: 2 heads: 4 dim: 16 norm_bias: true linear_bias: true
+              qkv_bias: true dropout: 0.1 init_stddev: 0.1 } }
+train { batch_size: 6 max_steps: 5 log_every_steps: 1 eval_every_steps: 5 }
+)";
+
+struct Variant {
+  const char* name;
+  std::vector<std::string> sets;
+};
+
+const std::vector<Variant>& Variants() {
+  static const auto* const variants = new std::vector<Variant>{
+      {"Sgd", {"optimizer.kind=SGD", "optimizer.learning_rate=1", "placement=REPLICATED"}},
+      {"AdamClipped",
+       {"optimizer.kind=ADAMW", "optimizer.learning_rate=0.01", "optimizer.weight_decay=0.1",
+        "optimizer.max_grad_norm=0.5", "placement=REPLICATED"}},
+      {"TiedAccumulated",
+       {"model.gpt.tied_embeddings=true", "train.accumulate=1", "optimizer.kind=ADAM",
+        "optimizer.learning_rate=0.01", "placement=REPLICATED"}}};
+  return *variants;
+}
+
+std::vector<Layout> Layouts() {
+  std::vector<Layout> layouts;
+  for (const int dp : {1, 2, 3, 4, 8}) {
+    for (const int zero : {0, 1}) {
+      if (dp == 1 && zero == 0) continue;  // the serial run itself
+      layouts.push_back({.dp = dp, .zero = zero});
+    }
+  }
+  return layouts;
+}
+
+TEST(LatticeTest, EveryLayoutGivesTheNumbersOfOneProcess) {
+  int num_layouts = 0;
+  for (const Variant& variant : Variants()) {
+    const Trained serial = Train(kGpt, variant.sets, {});
+    ASSERT_EQ(serial.losses.size(), 5u);
+    EXPECT_LT(serial.losses.back(), serial.losses.front());
+    for (const Layout& layout : Layouts()) {
+      const Trained run = Train(kGpt, variant.sets, layout);
+      EXPECT_LT(LargestDifference(run, serial), kTolerance)
+          << variant.name << ", " << layout.ToString();
+      ++num_layouts;
+    }
+  }
+  std::printf("%d layouts give the numbers of one process\n", num_layouts);
+}
+
+}  // namespace
+}  // namespace tandem::lattice

@@ -1,0 +1,41 @@
+// The places of many parameters side by side in a few large buckets of memory, so that many arrays
+// travel as one. Buckets follow the reverse order of the parameters, in which a backward pass
+// completes their gradients. Gradients have these places, and under ZeRO weights too.
+// Thread rule: values and pure functions.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "trainer/optim/dense_state.h"
+
+namespace tandem::parallel {
+
+struct FlatMember {
+  Parameter* parameter = nullptr;
+  size_t offset = 0;  // bytes from the begin of the bucket; keeps vector loads aligned
+};
+
+struct FlatBucket {
+  std::vector<FlatMember> members;
+  size_t num_bytes = 0;  // with the gaps between members and at the end
+};
+
+using FlatLayout = std::vector<FlatBucket>;
+
+struct FlatLayoutOptions {
+  size_t bucket_bytes = 25 << 20;
+  size_t first_bucket_bytes = 1 << 20;  // small, so that communication starts early
+  size_t unit_bytes = 64;               // a bucket is a multiple of unit_bytes
+};
+
+FlatLayout LayOut(const std::vector<Parameter*>& parameters, const FlatLayoutOptions& options);
+
+// Returns the elements in part `part` of each bucket, if every bucket is cut into `num_parts` equal
+// parts, in the order of `parameters`. A part may begin inside a parameter.
+// REQUIRES: the buckets' sizes are multiples of num_parts elements; `parameters` are the layout's.
+std::vector<optim::ElementRange> RangesOfPart(const FlatLayout& layout,
+                                              const std::vector<Parameter*>& parameters, int part,
+                                              int num_parts);
+
+}  // namespace tandem::parallel
