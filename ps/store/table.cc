@@ -1,13 +1,11 @@
 #include "ps/store/table.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "kernels/base/params_hash.h"
 #include "ps/store/spec_check.h"
 #include "ps/wire/hash_seed.h"
 #include "ps/wire/saturating.h"
@@ -250,19 +248,10 @@ HashResult Table::Hash() {
   if (missed_.matter() && missed_.exact()) BringUpAll();
   HashResult result;
   if (spec_.dense()) return result;
-  const std::string_view name(spec_.name());
-  const size_t dim = spec_.dim();
   ForEachRow([&](const RowView& row) {
     if (row.header->version == 0) return;
     ++result.num_rows;
-    const uint64_t owner = RowOwner(name, row.header->id);
-    ForEachStored(layout_.storage(), row.weights, spec_.dim(), [&](uint32_t column, uint32_t bits) {
-      result.hash += HashScalar(owner, 0, column, bits);
-    });
-    for (size_t i = 0; i < layout_.num_slot_values(); ++i) {
-      result.hash += HashScalar(owner, static_cast<uint32_t>(1 + i / dim), i % dim,
-                                std::bit_cast<uint32_t>(row.slots[i]));
-    }
+    result.hash += HashRow(spec_.name(), layout_, row.header->id, row.weights);
   });
   return result;
 }

@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
+#include "absl/numeric/int128.h"
 #include "ps/wire/row_codec.h"
 
 namespace tandem::ps {
@@ -77,5 +79,10 @@ class RowLayout {
   size_t weights_offset_;
   size_t stride_;
 };
+
+// The share of params_hash of a row of table `table`. `values` are its weights and slots, as the
+// record has them.
+absl::uint128 HashRow(std::string_view table, const RowLayout& layout, uint64_t id,
+                      const char* values);
 
 }  // namespace tandem::ps

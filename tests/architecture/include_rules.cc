@@ -142,7 +142,9 @@ constexpr Room kRooms[] = {
      "trainer/cli trainer/cli/process trainer/report trainer/loop/replica trainer/tasks "
      "trainer/tasks/ranking trainer/tasks/kinds trainer/checkpoint trainer/job trainer/data "
      "trainer/data/text trainer/models trainer/sparse trainer/comm trainer/comm/host "
-     "trainer/autograd trainer/tensor ps/local ps/server ps/optimizer ps/client/row_client.h proto "
+     "trainer/autograd trainer/tensor ps/local ps/server ps/optimizer ps/client/row_client.h "
+     "ps/wire "
+     "proto "
      "kernels "
      "kernels/memory kernels/base"},
     {"trainer/bench", "trainer/ ps/ rpc/ proto kernels/"},

@@ -4,6 +4,7 @@
 #include "tests/trainer/checkpoint/file_damage.h"
 #include "tests/trainer/checkpoint/small_checkpoint.h"
 #include "trainer/cli/commands.h"
+#include "trainer/report/run_output.h"
 
 namespace tandem::checkpoint {
 namespace {
@@ -102,6 +103,7 @@ TEST_F(InspectTest, CheckpointIsListedInLinesThatFit) {
   ExpectLine("  layer.weight  f32   [4, 3]     48  m, v                96");
   ExpectLine("  2 tensors                      60                     120");
   ExpectLine("  table  rows  dim  optimizer  mode  storage  files");
+  ExpectLine("params_hash " + report::HashText(run_.Hash()));
   ExpectLine("  item     22    3  ADAM       LAZY  F32          2");
   ExpectLinesFit();
   for (const std::string& name : Names(folder_ / "step-00000002")) {

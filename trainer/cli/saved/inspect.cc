@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -19,13 +20,16 @@
 #include "kernels/base/utf8.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "ps/server/checkpoint.h"
+#include "ps/wire/row_layout.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/safetensors_file.h"
 #include "trainer/checkpoint/saved_data.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/job/model_rules.h"
+#include "trainer/report/run_output.h"
 #include "trainer/report/text_table.h"
 
 namespace tandem::cli {
@@ -45,24 +49,52 @@ void Print(TextTable table) {
 struct TableCount {
   uint64_t rows = 0, files = 0;
 };
-using TableCounts = std::map<uint32_t, TableCount>;  // by number
+struct TableCounts {
+  std::map<uint32_t, TableCount> tables;  // by number
+  absl::uint128 hash = 0;                 // the rows' share of params_hash
+};
 
 // Reads every row, because a checksum alone does not prove that a file can be loaded.
 absl::StatusOr<TableCounts> CountRows(const checkpoint::Checkpoint& saved) {
   TableCounts counts;
+  std::string table;
+  std::optional<ps::RowLayout> layout;
   for (const SavedFile& file : saved.manifest.rows()) {
     const absl::Status read = ps::ReadRows(
         saved.folder + "/" + file.name(),
-        [&counts](const ps::RowFileHeader& header) {
-          counts[header.number].rows += header.num_rows;
-          counts[header.number].files += 1;
+        [&](const ps::RowFileHeader& header) {
+          counts.tables[header.number].rows += header.num_rows;
+          counts.tables[header.number].files += 1;
+          table = header.table;
+          layout.emplace(header.dim, header.storage, header.num_slot_values);
           return absl::OkStatus();
         },
-        [](uint32_t) { return true; }, [](const ps::SavedRow&) { return absl::OkStatus(); });
+        [](uint32_t) { return true; },
+        [&](const ps::SavedRow& row) {
+          counts.hash += ps::HashRow(table, *layout, row.header.id, row.values);
+          return absl::OkStatus();
+        });
     if (!read.ok())
       return absl::FailedPreconditionError(absl::StrCat("checkpoint ", read.message()));
   }
   return counts;
+}
+
+// Returns the share of params_hash of the dense parameters: each with its slots, in the file's
+// order.
+absl::StatusOr<absl::uint128> HashDense(const checkpoint::Checkpoint& saved) {
+  ASSIGN_OR_RETURN(const auto file,
+                   checkpoint::SafetensorsFile::Open(saved.DensePath(),
+                                                     checkpoint::SafetensorsFile::Access::READ));
+  std::map<std::string, uint32_t> num_arrays;  // by parameter
+  absl::uint128 sum = 0;
+  for (const checkpoint::TensorEntry& entry : file->header().tensors) {
+    const std::string parameter = entry.name.substr(0, entry.name.find('#'));
+    const Tensor tensor = Tensor::Empty(entry.shape, entry.dtype);
+    RETURN_IF_ERROR(file->Read(entry, 0, tensor.num_elements(), tensor.raw()));
+    sum += HashTensor(parameter, num_arrays[parameter]++, tensor);
+  }
+  return sum;
 }
 
 bool BeginsCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
@@ -86,6 +118,7 @@ struct Inspected {
   checkpoint::Checkpoint saved;
   checkpoint::SafetensorsHeader dense;
   TableCounts tables;
+  absl::uint128 hash = 0;  // params_hash
 
   uint64_t bytes() const {
     uint64_t sum = saved.manifest.dense().bytes() + saved.manifest.items().bytes() +
@@ -103,6 +136,10 @@ absl::StatusOr<Inspected> InspectOne(const std::string& path) {
     return absl::FailedPreconditionError(absl::StrCat("checkpoint ", dense.status().message()));
   inspected.dense = *std::move(dense);
   ASSIGN_OR_RETURN(inspected.tables, CountRows(inspected.saved));
+  const absl::StatusOr<absl::uint128> hash = HashDense(inspected.saved);
+  if (!hash.ok())
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", hash.status().message()));
+  inspected.hash = *hash + inspected.tables.hash;
   return inspected;
 }
 
@@ -206,8 +243,9 @@ void PrintTables(const Inspected& inspected) {
                    {"storage", TextTable::LEFT},
                    {"files"}});
   for (const TableSpec& spec : inspected.saved.manifest.tables()) {
-    const auto found = inspected.tables.find(spec.number());
-    const TableCount count = found == inspected.tables.end() ? TableCount() : found->second;
+    const auto& counts = inspected.tables.tables;
+    const auto found = counts.find(spec.number());
+    const TableCount count = found == counts.end() ? TableCount() : found->second;
     table.Add({spec.name(), Grouped(count.rows), absl::StrCat(spec.dim()),
                ps::NameOf(spec.optimizer()), TableSpec::Mode_Name(spec.mode()),
                ps::NameOf(spec.storage()), Grouped(count.files)});
@@ -257,6 +295,7 @@ absl::Status Run(const InspectOptions& options) {
   PrintDense(last.dense);
   PrintTables(last);
   PrintFiles(last.saved);
+  std::printf("\nparams_hash %s\n", report::HashText(last.hash).c_str());
   return absl::OkStatus();
 }
 
