@@ -15,9 +15,10 @@ namespace tandem::kernels {
 // Strides: strides[2] == 1, strides[1] == D, strides[0] >= H * D. So q, k and v may be the three
 // parts of one [T, 3 H D] array. All other arrays are dense, and so is the output of a forward
 // pass.
+// The H heads may be some of a layer's heads: heads first_head, first_head + 1, ... of all_heads.
 // Dropout on the probabilities: element (query t, head h, key column j) uses random number
-// ((row_index[t] * H + h) * max_length + p). p is row_index[key] % max_length, the key's place in
-// its sample.
+// ((row_index[t] * all_heads + first_head + h) * max_length + p). p is row_index[key] % max_length,
+// the key's place in its sample.
 struct AttentionArgs {
   ArrayView q, k, v;
   ArrayView offsets;       // i64 [B + 1]
@@ -28,6 +29,7 @@ struct AttentionArgs {
   float dropout = 0;
   RandomKey key;
   uint64_t step = 0;
+  int64_t first_head = 0, all_heads = 0;  // all_heads 0: H
 };
 
 struct AttentionForwardArgs : AttentionArgs {

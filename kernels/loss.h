@@ -42,6 +42,31 @@ struct LinearCrossEntropyArgs {
 };
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream);
 
+// LinearCrossEntropy in two halves, for ranks that each hold some of the classes: weight and bias
+// have the V classes first_class, first_class + 1, ... Targets are numbers among all classes. The
+// first half gives statistics of the classes here. The caller reduces them over ranks, to the
+// logarithm of the sum over all classes. The second half gives the gradients of the summed losses:
+// of hidden the part that the classes here contribute.
+// Types and shapes are those of LinearCrossEntropy; statistics have the type of its loss.
+struct LinearClassesArgs {
+  ArrayView hidden;  // [T, D]
+  ArrayView weight;  // [D, V] or [V, D]
+  bool weight_is_table = false;
+  ArrayView bias = {};  // [V], may be empty
+  ArrayView target;     // i64 [T]
+  int64_t first_class = 0;
+};
+struct LinearLogSumsArgs : LinearClassesArgs {
+  ArrayView log_sum;       // [T]: log(sum over the classes here of exp(logit))
+  ArrayView target_logit;  // [T]: 0 if the target's class is elsewhere
+};
+void LinearLogSums(const LinearLogSumsArgs& args, Stream& stream);
+struct LinearCrossEntropyGradientsArgs : LinearClassesArgs {
+  ArrayView log_sum;                                             // [T], over all classes
+  ArrayView grad_hidden = {}, grad_weight = {}, grad_bias = {};  // each may be empty
+};
+void LinearCrossEntropyGradients(const LinearCrossEntropyGradientsArgs& args, Stream& stream);
+
 // loss[r] = -label log(sigmoid(x)) - (1 - label) log(1 - sigmoid(x)), computed without overflow;
 // grad[r] = sigmoid(x) - label. grad may be empty or the same memory as logits.
 struct BinaryCrossEntropyArgs {

@@ -60,6 +60,10 @@ AttentionProblem<S> ProblemOf(const AttentionArgs& args, const ArrayView& output
   TANDEM_CHECK_GE(args.offsets.num_elements(), 1);
   TANDEM_CHECK(args.dropout >= 0 && args.dropout < 1) << args.dropout;
   TANDEM_CHECK(args.dropout == 0 || args.max_length > 0) << args.max_length;
+  p.first_head = args.first_head;
+  p.all_heads = args.all_heads > 0 ? args.all_heads : p.num_heads;
+  TANDEM_CHECK(args.first_head >= 0 && args.first_head + p.num_heads <= p.all_heads)
+      << p.num_heads << " heads from " << args.first_head << " of " << p.all_heads;
   p.log_sum_exp = log_sum_exp.as<Compute<S>>();
   p.causal = args.causal;
   p.offsets = args.offsets.as<int64_t>();

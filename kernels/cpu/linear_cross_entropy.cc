@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <vector>
 
 #include "kernels/cast.h"
+#include "kernels/cpu/linear_cross_entropy_reference.h"
 #include "kernels/cpu/logit_blocks.h"
 #include "kernels/cpu/matmul/packed_matmul.h"
 #include "kernels/cpu/shared_span.h"
@@ -45,9 +47,12 @@ void AddColumnSums(const T* x, int64_t rows, int64_t columns, float* sums) {
 template <class T>
 class LinearCrossEntropyRun {
  public:
-  LinearCrossEntropyRun(const LinearCrossEntropyArgs& args, Stream& stream)
+  // The whole loss, or `half`.
+  LinearCrossEntropyRun(const LinearCrossEntropyArgs& args, Stream& stream,
+                        const LossHalf* half = nullptr)
       : args_(args),
         stream_(stream),
+        half_(half),
         rows_(args.hidden.shape[0]),
         dim_(args.hidden.shape[1]),
         classes_(args.weight.shape[args.weight_is_table ? 0 : 1]),
@@ -168,10 +173,35 @@ class LinearCrossEntropyRun {
   void Losses(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits,
               const Blocks<T>& grad, int64_t first_grad) const {
     const int64_t* target = args_.target.as<int64_t>() + first;
+    if (half_ != nullptr) return HalfOfLosses(first, rows, logits, first_logits, grad, first_grad);
     float* loss = args_.loss.as<float>() + first;
     Vectorised([&] {
       for (int64_t r = 0; r < rows; ++r)
         loss[r] = LossRow(logits, first_logits + r, target[r], grad, first_grad + r);
+    });
+  }
+
+  void HalfOfLosses(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits,
+                    const Blocks<T>& grad, int64_t first_grad) const {
+    const int64_t* target = args_.target.as<int64_t>() + first;
+    const int64_t offset = half_->first_class;
+    if (half_->is_first()) {
+      float* log_sum = half_->log_sum.as<float>() + first;
+      float* target_logit = half_->target_logit.as<float>() + first;
+      return Vectorised([&] {
+        for (int64_t r = 0; r < rows; ++r) {
+          const RowStatistics row = StatisticsOfRow(logits, first_logits + r, target[r] - offset);
+          log_sum[r] = row.log_sum;
+          target_logit[r] = row.target_logit;
+        }
+      });
+    }
+    const float* log_sum = half_->given.as<float>() + first;
+    Vectorised([&] {
+      for (int64_t r = 0; r < rows; ++r) {
+        GradientOfRow(logits, first_logits + r, log_sum[r], target[r] - offset, grad,
+                      first_grad + r);
+      }
     });
   }
 
@@ -292,6 +322,7 @@ class LinearCrossEntropyRun {
 
   const LinearCrossEntropyArgs& args_;
   Stream& stream_;
+  const LossHalf* const half_;  // null: the whole loss
   const int64_t rows_, dim_, classes_;
   const T* const hidden_;
   const bool with_gradients_;
@@ -307,43 +338,9 @@ class LinearCrossEntropyRun {
   std::vector<PackedMatrix<T>> forward_, backward_;
 };
 
-// The f64 reference: one product, one loss, two products.
-void LinearCrossEntropyReference(const LinearCrossEntropyArgs& args, Stream& stream) {
-  const int64_t rows = args.hidden.shape[0],
-                classes = args.weight.shape[args.weight_is_table ? 0 : 1];
-  std::vector<double> memory(rows * classes), ones(rows, 1.0);
-  const ArrayView logits = DenseView(memory.data(), {rows, classes});
-  Gemm({.a = args.hidden,
-        .b = args.weight,
-        .c = logits,
-        .transpose_b = args.weight_is_table,
-        .bias = args.bias},
-       stream);
-  CrossEntropy({.logits = logits, .target = args.target, .loss = args.loss, .grad = logits},
-               stream);
-  if (!args.grad_hidden.empty()) {
-    Gemm({.a = logits,
-          .b = args.weight,
-          .c = args.grad_hidden,
-          .transpose_b = !args.weight_is_table},
-         stream);
-  }
-  if (!args.grad_weight.empty()) {
-    const bool table = args.weight_is_table;
-    Gemm({.a = table ? logits : args.hidden,
-          .b = table ? args.hidden : logits,
-          .c = args.grad_weight,
-          .transpose_a = true},
-         stream);
-  }
-  if (!args.grad_bias.empty()) {
-    const ArrayView row(args.grad_bias.data, args.grad_bias.dtype, {1, classes});
-    Gemm({.a = DenseView(ones.data(), {1, rows}), .b = logits, .c = row}, stream);
-  }
-}
-
 // BF16 on a processor without a bf16 product.
-void LinearCrossEntropyWidened(const LinearCrossEntropyArgs& args, Stream& stream) {
+void LinearCrossEntropyWidened(const LinearCrossEntropyArgs& args, Stream& stream,
+                               const LossHalf* half = nullptr) {
   std::vector<float> hidden(args.hidden.num_elements()), weight(args.weight.num_elements()), grad;
   LinearCrossEntropyArgs wide = args;
   wide.hidden = DenseView(hidden.data(), args.hidden.shape);
@@ -354,7 +351,7 @@ void LinearCrossEntropyWidened(const LinearCrossEntropyArgs& args, Stream& strea
     grad.resize(args.hidden.num_elements());
     wide.grad_hidden = DenseView(grad.data(), args.hidden.shape);
   }
-  LinearCrossEntropyRun<float>(wide, stream).Run();
+  LinearCrossEntropyRun<float>(wide, stream, half).Run();
   if (!grad.empty()) Cast(args.grad_hidden, wide.grad_hidden, stream);
 }
 
@@ -364,7 +361,7 @@ void CheckArray(const ArrayView& view, const Shape& shape, DType dtype, bool req
       << NameOf(view.dtype) << " " << view.shape << ", wanted " << NameOf(dtype) << " " << shape;
 }
 
-void CheckArgs(const LinearCrossEntropyArgs& args) {
+void CheckArgs(const LinearCrossEntropyArgs& args, bool with_loss = true) {
   TANDEM_CHECK(args.hidden.shape.num_dims() == 2 && args.weight.shape.num_dims() == 2);
   const int64_t rows = args.hidden.shape[0], dim = args.hidden.shape[1],
                 classes = args.weight.shape[args.weight_is_table ? 0 : 1];
@@ -373,7 +370,7 @@ void CheckArgs(const LinearCrossEntropyArgs& args) {
   CheckArray(args.weight, args.weight_is_table ? Shape{classes, dim} : Shape{dim, classes}, dtype,
              true);
   CheckArray(args.bias, {classes}, sums, false);
-  CheckArray(args.loss, {rows}, sums, true);
+  CheckArray(args.loss, {rows}, sums, with_loss);
   CheckArray(args.grad_hidden, {rows, dim}, args.grad_hidden.dtype == DType::F32 ? sums : dtype,
              false);
   CheckArray(args.grad_weight, args.weight.shape, sums, false);
@@ -393,20 +390,65 @@ void CheckTargets(const LinearCrossEntropyArgs& args) {
 
 }  // namespace
 
-void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream) {
-  CheckArgs(args);
-  if (stream.on_cuda()) return cuda::LinearCrossEntropy(args, stream);
-  CheckTargets(args);
-  if (args.hidden.dtype == DType::F64) return LinearCrossEntropyReference(args, stream);
+namespace {
+
+// The whole loss on a CPU, or `half`.
+void RunOnCpu(const LinearCrossEntropyArgs& args, Stream& stream, const LossHalf* half) {
+  if (args.hidden.dtype == DType::F64) return LinearCrossEntropyReference(args, stream, half);
   if (args.hidden.shape[0] == 0) {  // sums of nothing are 0
     for (const ArrayView& sum : {args.grad_weight, args.grad_bias}) {
       if (!sum.empty()) Fill(sum, 0, stream);
     }
     return;
   }
-  if (args.hidden.dtype == DType::F32) return LinearCrossEntropyRun<float>(args, stream).Run();
-  if (!MatmulTakesPanels(DType::BF16)) return LinearCrossEntropyWidened(args, stream);
-  LinearCrossEntropyRun<BFloat16>(args, stream).Run();
+  if (args.hidden.dtype == DType::F32)
+    return LinearCrossEntropyRun<float>(args, stream, half).Run();
+  if (!MatmulTakesPanels(DType::BF16)) return LinearCrossEntropyWidened(args, stream, half);
+  LinearCrossEntropyRun<BFloat16>(args, stream, half).Run();
+}
+
+LinearCrossEntropyArgs WholeArgsOf(const LinearClassesArgs& args) {
+  return {.hidden = args.hidden,
+          .weight = args.weight,
+          .weight_is_table = args.weight_is_table,
+          .bias = args.bias,
+          .target = args.target,
+          .loss = {}};
+}
+
+}  // namespace
+
+void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream) {
+  CheckArgs(args);
+  if (stream.on_cuda()) return cuda::LinearCrossEntropy(args, stream);
+  CheckTargets(args);
+  RunOnCpu(args, stream, nullptr);
+}
+
+void LinearLogSums(const LinearLogSumsArgs& args, Stream& stream) {
+  TANDEM_CHECK(!stream.on_cuda()) << "the loss in two halves has no CUDA kernel yet";
+  const LinearCrossEntropyArgs whole = WholeArgsOf(args);
+  CheckArgs(whole, /*with_loss=*/false);
+  const DType sums = args.hidden.dtype == DType::F64 ? DType::F64 : DType::F32;
+  CheckArray(args.log_sum, {args.hidden.shape[0]}, sums, true);
+  CheckArray(args.target_logit, {args.hidden.shape[0]}, sums, true);
+  if (args.hidden.shape[0] == 0) return;
+  const LossHalf half{
+      .first_class = args.first_class, .log_sum = args.log_sum, .target_logit = args.target_logit};
+  RunOnCpu(whole, stream, &half);
+}
+
+void LinearCrossEntropyGradients(const LinearCrossEntropyGradientsArgs& args, Stream& stream) {
+  TANDEM_CHECK(!stream.on_cuda()) << "the loss in two halves has no CUDA kernel yet";
+  LinearCrossEntropyArgs whole = WholeArgsOf(args);
+  whole.grad_hidden = args.grad_hidden;
+  whole.grad_weight = args.grad_weight;
+  whole.grad_bias = args.grad_bias;
+  CheckArgs(whole, /*with_loss=*/false);
+  CheckArray(args.log_sum, {args.hidden.shape[0]},
+             args.hidden.dtype == DType::F64 ? DType::F64 : DType::F32, true);
+  const LossHalf half{.first_class = args.first_class, .given = args.log_sum};
+  RunOnCpu(whole, stream, &half);
 }
 
 }  // namespace tandem::kernels

@@ -124,6 +124,10 @@ TEST(IncludeDirectionTest, ForbiddenArrows) {
       {"trainer/parallel/data_parallel/ddp.cc", "trainer/parallel/served/served_parameters.h",
        "trainer/parallel/data_parallel may not include "
        "trainer/parallel/served/served_parameters.h"},
+      {"trainer/parallel/zero/zero.cc", "trainer/parallel/data_parallel/ddp.h",
+       "trainer/parallel/zero may not include trainer/parallel/data_parallel/ddp.h"},
+      {"trainer/parallel/tensor/tensor_group.cc", "trainer/parallel/mesh.h",
+       "trainer/parallel/tensor may not include trainer/parallel/mesh.h"},
       {"trainer/parallel/served/served_parameters.cc", "trainer/models/gpt.h",
        "trainer/parallel/served may not include trainer/models/gpt.h"},
       {"trainer/data/ranking.h", "trainer/data/text/text.h",

@@ -92,6 +92,9 @@ constexpr Room kRooms[] = {
     {"trainer/parallel/zero",
      "trainer/parallel trainer/comm trainer/optim trainer/autograd trainer/tensor kernels "
      "kernels/memory kernels/base"},
+    {"trainer/parallel/tensor",
+     "trainer/comm trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor kernels "
+     "kernels/memory kernels/base"},
     {"trainer/parallel/served",
      "trainer/parallel trainer/sparse trainer/optim trainer/autograd trainer/tensor "
      "ps/client/row_client.h ps/client/table_admin.h "
@@ -99,7 +102,8 @@ constexpr Room kRooms[] = {
     {"trainer/data", "kernels/base"},
     {"trainer/data/text", "trainer/data kernels/base"},
     {"trainer/models",
-     "trainer/parallel trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor kernels "
+     "trainer/parallel trainer/parallel/tensor trainer/nn trainer/autograd trainer/autograd/ops "
+     "trainer/tensor kernels "
      "kernels/memory kernels/base"},
     {"trainer/job",
      "trainer/parallel trainer/parallel/served trainer/sparse trainer/comm trainer/comm/device "
@@ -128,8 +132,8 @@ constexpr Room kRooms[] = {
      "rpc/master proto kernels/memory kernels/trace kernels/base"},
     {"trainer/loop/replica",
      "trainer/report trainer/tasks trainer/checkpoint trainer/job trainer/parallel "
-     "trainer/parallel/data_parallel trainer/parallel/served trainer/parallel/zero trainer/sparse "
-     "trainer/comm "
+     "trainer/parallel/data_parallel trainer/parallel/served trainer/parallel/tensor "
+     "trainer/parallel/zero trainer/sparse trainer/comm "
      "trainer/optim trainer/autograd trainer/tensor ps/client/clients.h ps/client/row_client.h "
      "ps/client/table_admin.h rpc/master proto kernels kernels/memory kernels/base"},
     {"trainer/loop",

@@ -210,5 +210,102 @@ TEST(LinearCrossEntropyLossTest, TargetOutsideTheClassesDies) {
       "target 4 of row 1, classes 4");
 }
 
+// Ranks that hold some classes each, and reduce statistics, get the whole loss and its gradients.
+template <class T>
+void ExpectPartsGiveTheWhole(const Size& size, bool table, const std::vector<int64_t>& cuts,
+                             double tolerance) {
+  SCOPED_TRACE(testing::Message() << size.rows << " rows, " << size.classes << " classes, "
+                                  << cuts.size() + 1 << " parts");
+  Problem<float> random = RandomProblem(size, table);
+  Array<T> hidden = Converted<T>(random.hidden), weight = Converted<T>(random.weight),
+           bias = Converted<T>(RandomArray<float>({size.classes}, 3));
+  TestStream stream(2);
+  const Shape rows{size.rows};
+  Array<T> loss(rows), grad_hidden(hidden.shape), grad_weight(weight.shape), grad_bias(bias.shape);
+  LinearCrossEntropy({.hidden = hidden.view(),
+                      .weight = weight.view(),
+                      .weight_is_table = table,
+                      .bias = bias.view(),
+                      .target = random.target.view(),
+                      .loss = loss.view(),
+                      .grad_hidden = grad_hidden.view(),
+                      .grad_weight = grad_weight.view(),
+                      .grad_bias = grad_bias.view()},
+                     stream);
+  std::vector<int64_t> bounds = {0};
+  bounds.insert(bounds.end(), cuts.begin(), cuts.end());
+  bounds.push_back(size.classes);
+  struct Part {
+    Array<T> weight, bias, log_sum, target_logit;
+  };
+  std::vector<Part> parts;
+  const auto args_of = [&](size_t p) {
+    return LinearClassesArgs{.hidden = hidden.view(),
+                             .weight = parts[p].weight.view(),
+                             .weight_is_table = table,
+                             .bias = parts[p].bias.view(),
+                             .target = random.target.view(),
+                             .first_class = bounds[p]};
+  };
+  for (size_t p = 0; p + 1 < bounds.size(); ++p) {
+    const int64_t first = bounds[p], classes = bounds[p + 1] - first;
+    Part& part = parts.emplace_back(
+        Part{Array<T>(table ? Shape{classes, size.dim} : Shape{size.dim, classes}),
+             Array<T>({classes}), Array<T>(rows), Array<T>(rows)});
+    for (int64_t c = 0; c < classes; ++c) {
+      part.bias[c] = bias[first + c];
+      for (int64_t d = 0; d < size.dim; ++d) {
+        if (table)
+          part.weight[c * size.dim + d] = weight[(first + c) * size.dim + d];
+        else
+          part.weight[d * classes + c] = weight[d * size.classes + first + c];
+      }
+    }
+    LinearLogSums({args_of(p), part.log_sum.view(), part.target_logit.view()}, stream);
+  }
+  Array<T> log_sum(rows);
+  for (int64_t r = 0; r < size.rows; ++r) {
+    double sum = 0, target = 0;
+    for (const Part& part : parts) {
+      sum += std::exp(static_cast<double>(part.log_sum[r]));
+      target += static_cast<double>(part.target_logit[r]);
+    }
+    log_sum[r] = static_cast<T>(std::log(sum));
+    EXPECT_NEAR(log_sum[r] - target, loss[r], tolerance);
+  }
+  Array<double> sum_hidden(hidden.shape);
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const int64_t first = bounds[p], classes = bounds[p + 1] - first;
+    Array<T> of_hidden(hidden.shape), of_weight(parts[p].weight.shape), of_bias({classes});
+    LinearCrossEntropyGradients(
+        {args_of(p), log_sum.view(), of_hidden.view(), of_weight.view(), of_bias.view()}, stream);
+    for (int64_t i = 0; i < hidden.shape.num_elements(); ++i) sum_hidden[i] += of_hidden[i];
+    for (int64_t c = 0; c < classes; ++c) {
+      EXPECT_NEAR(of_bias[c], grad_bias[first + c], tolerance * 30);
+      for (int64_t d = 0; d < size.dim; ++d) {
+        const T here = table ? of_weight[c * size.dim + d] : of_weight[d * classes + c];
+        const T whole = table ? grad_weight[(first + c) * size.dim + d]
+                              : grad_weight[d * size.classes + first + c];
+        ASSERT_NEAR(here, whole, tolerance * 30) << "class " << first + c;
+      }
+    }
+  }
+  for (int64_t i = 0; i < hidden.shape.num_elements(); ++i)
+    ASSERT_NEAR(sum_hidden[i], grad_hidden[i], tolerance * 10);
+}
+
+TEST(LinearCrossEntropyTest, PartsOfTheClassesGiveTheWholeLossAndItsGradients) {
+  for (const bool table : {false, true}) {
+    for (const Size& size : {Size{17, 64, 65}, Size{130, 20, 1100}, Size{3, 17, 5}}) {
+      const std::vector<std::vector<int64_t>> cuts = {
+          {}, {size.classes / 2}, {1, 2, size.classes - 1}};
+      for (const auto& cut : cuts) {
+        ExpectPartsGiveTheWhole<float>(size, table, cut, 3e-6);
+        ExpectPartsGiveTheWhole<double>(size, table, cut, 1e-13);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::kernels

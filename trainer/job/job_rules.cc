@@ -100,6 +100,10 @@ void CheckModel(const Job& job, const job::Models& models, Limits* limits) {
     return limits->Fail(field, std::string(rules.status().message()));
   }
   (*rules)->check(job, limits);
+  if (job.parallel().tp() > 1 && !(*rules)->is_cut) {
+    limits->Refuse("parallel.tp", job.parallel().tp(),
+                   absl::StrCat("1 with ", (*rules)->name, ", whose layers are not cut"));
+  }
   if (job.train().precision() == Train::BF16 && !(*rules)->has_bf16) {
     limits->Refuse("train.precision", "BF16",
                    absl::StrCat("F32 with ", (*rules)->name, ", which has no bf16"));

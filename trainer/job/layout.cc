@@ -29,7 +29,7 @@ int ReplicasOf(const Job& job, int num_trainers) {
 void CheckLayout(const Job& job, int num_trainers, Limits* limits) {
   const Parallel& parallel = job.parallel();
   limits->AtLeast(parallel, "parallel.", "dp", 1);
-  limits->Between(parallel, "parallel.", "tp", 1, 1);
+  limits->Between(parallel, "parallel.", "tp", 1, 1024);
   limits->Between(parallel, "parallel.", "zero", 0, 1);
   const int tp = TpOf(job);
   const bool served =
@@ -39,8 +39,21 @@ void CheckLayout(const Job& job, int num_trainers, Limits* limits) {
     limits->Refuse("parallel.zero", parallel.zero(),
                    "0 with dense parameters on servers (parameters[].placement PS)");
   }
+  if (served && tp > 1) {
+    limits->Refuse("parallel.tp", tp,
+                   "1 with dense parameters on servers (parameters[].placement PS)");
+  }
+  if (tp > 1 && job.device() == CUDA)
+    limits->Refuse("parallel.tp", tp, "1 with device CUDA, where layers are not cut yet");
+  if (tp > 1 && job.train().precision() == Train::BF16)
+    limits->Refuse("parallel.tp", tp, "1 with train.precision BF16, which has no sums yet");
   if (num_trainers <= 0 || tp < 1 || ReplicasOf(job, num_trainers) > 0) return;
-  if (num_trainers % tp != 0) {
+  if (num_trainers % tp != 0 && parallel.dp() > 0) {
+    limits->Fail("parallel.dp",
+                 absl::StrCat("impossible layout: parallel.dp is ", parallel.dp(),
+                              " and parallel.tp ", tp, " with ", Trainers(num_trainers),
+                              "; allowed: ", Trainers(parallel.dp() * tp)));
+  } else if (num_trainers % tp != 0) {
     limits->Fail("parallel.tp",
                  absl::StrCat("impossible layout: parallel.tp is ", tp, " with ",
                               Trainers(num_trainers), "; allowed: a divisor of ", num_trainers));
@@ -58,6 +71,7 @@ void ResolveLayout(int num_trainers, Job* job) {
   Parallel* const parallel = job->mutable_parallel();
   parallel->set_dp(std::max(1, ReplicasOf(*job, num_trainers)));
   parallel->set_tp(TpOf(*job));
+  if (parallel->tp() > 1) job->set_device(CPU);
 }
 
 int NumTrainers(const Job& job) { return job.parallel().dp() * job.parallel().tp(); }

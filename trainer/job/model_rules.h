@@ -28,6 +28,7 @@ struct ModelRules {
   // The placement of jobs in checkpoints that are older than Job.placement.
   Job::Placement old_placement = Job::PS;
   bool has_bf16 = false;  // train.precision may be BF16
+  bool is_cut = false;    // parallel.tp may be more than 1
 };
 
 // The name of the model's kind; "" if none is chosen.

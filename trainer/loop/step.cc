@@ -61,7 +61,9 @@ absl::StatusOr<double> Step::ForwardBackward(Context& context, Batch& batch,
 
 absl::Status Step::ShareLoss(const Context& context, double loss_sum, report::StepRecord& record) {
   const std::optional<std::string> kept_back = replica_.sync->KeptBack();
-  double sums[3] = {loss_sum, replica_.stop_vote.Cast(), kept_back ? 1.0 : 0.0};
+  // Tensor-parallel ranks have the same loss, and the first one counts.
+  const double counted = replica_.mesh.tp().rank() == 0 ? loss_sum : 0;
+  double sums[3] = {counted, replica_.stop_vote.Cast(), kept_back ? 1.0 : 0.0};
   const comm::CollectiveArgs args{.stream = &replica_.stream, .tag = StableHash("loss")};
   RETURN_IF_ERROR(replica_.world.Await(replica_.world.AllReduce(DenseView(sums, Shape{3}), args),
                                        context.deadline()));
@@ -91,7 +93,7 @@ absl::Status Step::Commit(Context& context, report::StepRecord& record) {
                                       absl::StrCat("the gradient of ", name, " is not finite"));
   };
   std::function<absl::StatusOr<double>(double)> sum_over_ranks;
-  if (replica_.is_cut()) sum_over_ranks = [&](double own) { return SumOverRanks(context, own); };
+  if (replica_.is_cut()) sum_over_ranks = [&](double own) { return SumOverParts(context, own); };
   ASSIGN_OR_RETURN(const sparse::StepOptimizer::StepResult result,
                    replica_.optimizer.Step(context, {.count = batches_.front().num_targets(),
                                                      .want_norm = record.logged,
@@ -106,10 +108,11 @@ absl::Status Step::Commit(Context& context, report::StepRecord& record) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> Step::SumOverRanks(const Context& context, double own) {
+absl::StatusOr<double> Step::SumOverParts(const Context& context, double own) {
   const comm::CollectiveArgs args{.stream = &replica_.stream, .tag = StableHash("norm")};
-  RETURN_IF_ERROR(replica_.world.Await(replica_.world.AllReduce(DenseView(&own, Shape{1}), args),
-                                       context.deadline()));
+  comm::ProcessGroup& parts = replica_.parts();
+  RETURN_IF_ERROR(
+      parts.Await(parts.AllReduce(DenseView(&own, Shape{1}), args), context.deadline()));
   return own;
 }
 

@@ -130,7 +130,7 @@ absl::StatusOr<report::RunSummary> RunReplica(const Job& job, const tasks::JobDa
   std::optional<Replica> replica;
   std::optional<Run> run;
   const auto train = [&]() -> absl::StatusOr<report::RunSummary> {
-    ASSIGN_OR_RETURN(meshes, MakeMeshes(job, environment));
+    ASSIGN_OR_RETURN(meshes, MakeMeshes(job, data, environment));
     replica.emplace(job, data, environment, meshes);
     RETURN_IF_ERROR(Prepare(*replica));
     return run.emplace(&*replica).ToItsEnd();

@@ -27,12 +27,26 @@ nn::BlockOptions BlockOptionsOf(const GptOptions& options) {
           .qkv = linear(options.qkv_bias, options.init_stddev),
           .up = linear(options.linear_bias, options.init_stddev),
           .residual = linear(options.linear_bias, residual_stddev),
-          .attention_scale = options.attention_scale};
+          .attention_scale = options.attention_scale,
+          .tp = options.tp};
+}
+
+IndexRange SymbolsOf(const GptOptions& options) {
+  TANDEM_CHECK(options.tp == nullptr || !options.token_rows_outside);
+  return options.tp == nullptr ? IndexRange{0, options.vocabulary_size}
+                               : options.tp->PartOf(options.vocabulary_size);
+}
+
+// The slice of an array whose dimension `dim` is the vocabulary.
+ParameterSlice SliceOfVocabulary(const GptOptions& options, const Shape& shape, int dim) {
+  return options.tp == nullptr ? ParameterSlice(shape)
+                               : ParameterSlice(shape, dim, {SymbolsOf(options)});
 }
 
 Variable TokenParameter(const GptOptions& options, ParameterSet& parameters) {
   if (options.token_rows_outside) return Variable();
-  return parameters.Normal("embedding.tokens", Shape{options.vocabulary_size, options.dim},
+  const Shape shape{options.vocabulary_size, options.dim};
+  return parameters.Normal("embedding.tokens", SliceOfVocabulary(options, shape, 0),
                            options.embedding_stddev);
 }
 
@@ -48,6 +62,7 @@ std::vector<nn::PreNormBlock> Blocks(const GptOptions& options, ParameterSet& pa
 
 Gpt::Gpt(const GptOptions& options, ParameterSet& parameters)
     : options_(options),
+      symbols_(SymbolsOf(options)),
       tokens_(TokenParameter(options, parameters)),
       positions_(parameters.Normal("embedding.positions", Shape{options.max_length, options.dim},
                                    options.embedding_stddev)),
@@ -55,8 +70,10 @@ Gpt::Gpt(const GptOptions& options, ParameterSet& parameters)
       blocks_(Blocks(options, parameters)),
       final_norm_(parameters, "final_norm", options.dim, options.norm_epsilon, options.norm_bias) {
   if (options.tied_embeddings || !options.has_head) return;
+  const Shape shape{options.dim, options.vocabulary_size};
   head_.emplace(
-      parameters, "head", options.dim, options.vocabulary_size,
+      parameters, "head", SliceOfVocabulary(options, shape, 1),
+      SliceOfVocabulary(options, Shape{options.vocabulary_size}, 0),
       nn::LinearOptions{
           .bias = options.linear_bias, .init = options.init, .stddev = options.init_stddev});
 }
@@ -70,8 +87,11 @@ const Variable& Gpt::TokenRows(const Variable& tokens) const {
 
 Variable Gpt::Embed(Context& context, const Variable& tokens, const Tensor& inputs,
                     const Tensor& positions) const {
-  return ops::Add(context, ops::GatherRows(context, TokenRows(tokens), inputs),
-                  ops::GatherRows(context, positions_, positions));
+  const Variable& table = TokenRows(tokens);
+  const Variable rows = options_.tp == nullptr
+                            ? ops::GatherRows(context, table, inputs)
+                            : options_.tp->GatherRows(context, table, symbols_.begin, inputs);
+  return ops::Add(context, rows, ops::GatherRows(context, positions_, positions));
 }
 
 Variable Gpt::Encode(Context& context, const Variable& tokens, const GptInput& input) const {
@@ -82,29 +102,34 @@ Variable Gpt::Encode(Context& context, const Variable& tokens, const GptInput& i
 }
 
 Variable Gpt::Logits(Context& context, const Variable& tokens, const Variable& hidden) const {
-  TANDEM_CHECK(options_.has_head);
+  TANDEM_CHECK(options_.has_head && options_.tp == nullptr);
   if (head_.has_value()) return head_->Forward(context, hidden);
   return ops::MatMulTransposed(context, hidden, HeadOf(tokens).weight);
 }
 
-Gpt::Head Gpt::HeadOf(const Variable& tokens) const {
+parallel::CutHead Gpt::HeadOf(const Variable& tokens) const {
   TANDEM_CHECK(options_.has_head);
-  if (head_.has_value()) return {head_->weight(), /*is_table=*/false, head_->bias()};
+  if (head_.has_value())
+    return {head_->weight(), /*is_table=*/false, head_->bias(), symbols_.begin};
   const Variable& rows = TokenRows(tokens);
-  TANDEM_CHECK_EQ(rows.shape()[0], options_.vocabulary_size);
-  return {rows, /*is_table=*/true, Variable()};
+  TANDEM_CHECK_EQ(rows.shape()[0], symbols_.size());
+  return {rows, /*is_table=*/true, Variable(), symbols_.begin};
 }
 
 Variable Gpt::LossSum(Context& context, const Variable& tokens, const Variable& hidden,
                       const Tensor& targets) const {
-  const Head head = HeadOf(tokens);
+  const parallel::CutHead head = HeadOf(tokens);
+  if (options_.tp != nullptr)
+    return options_.tp->CrossEntropySum(context, options_.tp->Enter(context, hidden), head,
+                                        targets);
   return ops::LinearCrossEntropySum(context, hidden, head.weight, head.is_table, head.bias,
                                     targets);
 }
 
 Tensor Gpt::Losses(Context& context, const Variable& tokens, const Variable& hidden,
                    const Tensor& targets) const {
-  const Head head = HeadOf(tokens);
+  const parallel::CutHead head = HeadOf(tokens);
+  if (options_.tp != nullptr) return options_.tp->CrossEntropies(context, hidden, head, targets);
   return ops::LinearCrossEntropyLosses(context, hidden, head.weight, head.is_table, head.bias,
                                        targets);
 }

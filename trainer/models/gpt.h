@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/nn/layers.h"
+#include "trainer/parallel/tensor/tensor_group.h"
 
 namespace tandem::models {
 
@@ -30,6 +31,9 @@ struct GptOptions {
   double init_stddev = 0.02, embedding_stddev = 0.02;
   bool token_rows_outside = false;
   bool has_head = true;  // false: the model ends with its hidden states
+  // Cuts blocks, and the vocabulary of embedding and head; null: the model is whole. A cut model
+  // gives no logits. Not with token rows from outside.
+  const parallel::TensorGroup* tp = nullptr;
 };
 
 // A packed batch. Positions count from 0 in each sample.
@@ -84,16 +88,12 @@ class Gpt {
   Variable Embed(Context& context, const Variable& tokens, const Tensor& inputs,
                  const Tensor& positions) const;
   const Variable& TokenRows(const Variable& tokens) const;
-  // The last layer: turns hidden states into logits.
-  struct Head {
-    Variable weight;  // [dim, V], or [V, dim] if it is the token table
-    bool is_table;
-    Variable bias;  // undefined: none
-  };
-  Head HeadOf(const Variable& tokens) const;
+  // The last layer: turns hidden states into the logits of the classes here.
+  parallel::CutHead HeadOf(const Variable& tokens) const;
 
   GptOptions options_;
-  Variable tokens_;     // [V, dim]; undefined: rows come from outside
+  IndexRange symbols_;  // those of the vocabulary that this rank has
+  Variable tokens_;     // [symbols_, dim]; undefined: rows come from outside
   Variable positions_;  // [max_length, dim]
   nn::Dropout embedding_dropout_;
   std::vector<nn::PreNormBlock> blocks_;

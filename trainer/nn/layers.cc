@@ -10,25 +10,73 @@ namespace tandem::nn {
 
 namespace {
 
-Variable InitialWeight(ParameterSet& parameters, const std::string& name, Shape shape,
-                       const LinearOptions& options) {
-  if (options.init == Init::NORMAL) return parameters.Normal(name, shape, options.stddev);
-  return parameters.Uniform(name, shape, 1 / std::sqrt(static_cast<double>(shape[0])));
+Variable InitialWeight(ParameterSet& parameters, const std::string& name,
+                       const ParameterSlice& slice, const LinearOptions& options) {
+  if (options.init == Init::NORMAL) return parameters.Normal(name, slice, options.stddev);
+  return parameters.Uniform(name, slice, 1 / std::sqrt(static_cast<double>(slice.logical()[0])));
 }
 
-Variable InitialBias(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
-                     const LinearOptions& options) {
+// `in` is the number of inputs of the whole layer.
+Variable InitialBias(ParameterSet& parameters, const std::string& name, int64_t in,
+                     const ParameterSlice& slice, const LinearOptions& options) {
   if (!options.bias) return Variable();
-  if (options.init == Init::NORMAL) return parameters.Constant(name, Shape{out}, 0);
-  return parameters.Uniform(name, Shape{out}, 1 / std::sqrt(static_cast<double>(in)));
+  if (options.init == Init::NORMAL) return parameters.Constant(name, slice, 0);
+  return parameters.Uniform(name, slice, 1 / std::sqrt(static_cast<double>(in)));
+}
+
+// The slice of [rows, columns] with the columns `kept`; all columns without `tp`.
+ParameterSlice Columns(int64_t rows, int64_t columns, const std::vector<IndexRange>& kept,
+                       const TensorParallel* tp) {
+  const Shape shape{rows, columns};
+  return tp == nullptr ? ParameterSlice(shape) : ParameterSlice(shape, 1, kept);
+}
+
+ParameterSlice Elements(int64_t count, const std::vector<IndexRange>& kept,
+                        const TensorParallel* tp) {
+  return tp == nullptr ? ParameterSlice(Shape{count}) : ParameterSlice(Shape{count}, 0, kept);
+}
+
+ParameterSlice Rows(int64_t rows, int64_t columns, const TensorParallel* tp) {
+  const Shape shape{rows, columns};
+  return tp == nullptr ? ParameterSlice(shape) : ParameterSlice(shape, 0, {tp->PartOf(rows)});
+}
+
+IndexRange PartOf(int64_t count, const TensorParallel* tp) {
+  return tp == nullptr ? IndexRange{0, count} : tp->PartOf(count);
+}
+
+// The columns of [queries | keys | values] of some heads.
+std::vector<IndexRange> ColumnsOfHeads(const BlockOptions& options, const IndexRange& heads) {
+  const int64_t width = options.dim / options.heads;
+  std::vector<IndexRange> columns;
+  for (int64_t part = 0; part < 3; ++part) {
+    const int64_t begin = part * options.dim;
+    columns.push_back({begin + heads.begin * width, begin + heads.end * width});
+  }
+  return columns;
+}
+
+Variable EnterCut(Context& context, const Variable& x, const TensorParallel* tp) {
+  return tp == nullptr ? x : tp->Enter(context, x);
 }
 
 }  // namespace
 
-Linear::Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
-               const LinearOptions& options)
-    : weight_(InitialWeight(parameters, name + ".weight", Shape{in, out}, options)),
-      bias_(InitialBias(parameters, name + ".bias", in, out, options)) {}
+Linear::Linear(ParameterSet& parameters, const std::string& name, const ParameterSlice& weight,
+               const ParameterSlice& bias, const LinearOptions& options)
+    : weight_(InitialWeight(parameters, name + ".weight", weight, options)),
+      bias_(InitialBias(parameters, name + ".bias", weight.logical()[0], bias, options)) {}
+
+RowLinear::RowLinear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
+                     const LinearOptions& options, const TensorParallel* tp)
+    : linear_(parameters, name, Rows(in, out, tp), ParameterSlice(Shape{out}), options), tp_(tp) {}
+
+Variable RowLinear::Forward(Context& context, const Variable& x) const {
+  if (tp_ == nullptr) return linear_.Forward(context, x);
+  const Variable partial = ops::Linear(context, x, linear_.weight(), Variable());
+  const Variable sum = tp_->Leave(context, partial);
+  return linear_.bias().defined() ? ops::AddBias(context, sum, linear_.bias()) : sum;
+}
 
 Variable Linear::Forward(Context& context, const Variable& x) const {
   return ops::Linear(context, x, weight_, bias_);
@@ -89,29 +137,34 @@ void KeyValueCache::Append(const Tensor& qkv) {
 SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name,
                              const BlockOptions& options)
     : options_(options),
+      heads_(PartOf(options.heads, options.tp)),
       scale_(options.attention_scale > 0
                  ? options.attention_scale
                  : 1.0 / std::sqrt(static_cast<double>(options.dim / options.heads))),
-      qkv_(parameters, name + ".qkv", options.dim, 3 * options.dim, options.qkv),
-      output_(parameters, name + ".output", options.dim, options.dim, options.residual),
+      qkv_(parameters, name + ".qkv",
+           Columns(options.dim, 3 * options.dim, ColumnsOfHeads(options, heads_), options.tp),
+           Elements(3 * options.dim, ColumnsOfHeads(options, heads_), options.tp), options.qkv),
+      output_(parameters, name + ".output", options.dim, options.dim, options.residual, options.tp),
       operation_(StableHash(name + ".dropout")) {
   TANDEM_CHECK_EQ(options.dim % options.heads, 0);
 }
 
 Variable SelfAttention::Forward(Context& context, const Variable& x, const PackedRows& rows) const {
-  const Variable mixed =
-      ops::SelfAttention(context, qkv_.Forward(context, x), rows.offsets, rows.row_index,
-                         {.heads = options_.heads,
-                          .max_length = rows.max_length,
-                          .causal = options_.causal,
-                          .scale = scale_,
-                          .dropout = options_.dropout,
-                          .operation = operation_});
+  const Variable qkv = qkv_.Forward(context, EnterCut(context, x, options_.tp));
+  const Variable mixed = ops::SelfAttention(context, qkv, rows.offsets, rows.row_index,
+                                            {.heads = heads_.size(),
+                                             .first_head = heads_.begin,
+                                             .all_heads = options_.heads,
+                                             .max_length = rows.max_length,
+                                             .causal = options_.causal,
+                                             .scale = scale_,
+                                             .dropout = options_.dropout,
+                                             .operation = operation_});
   return output_.Forward(context, mixed);
 }
 
 Variable SelfAttention::Extend(Context& context, const Variable& x, KeyValueCache& cache) const {
-  TANDEM_CHECK(options_.causal && !context.training());
+  TANDEM_CHECK(options_.causal && !context.training() && options_.tp == nullptr);
   const int64_t tokens = x.shape()[0], heads = options_.heads, dim = options_.dim / heads;
   const Tensor qkv = qkv_.Forward(context, x).value();
   cache.Append(qkv);
@@ -131,11 +184,15 @@ Variable SelfAttention::Extend(Context& context, const Variable& x, KeyValueCach
 FeedForward::FeedForward(ParameterSet& parameters, const std::string& name,
                          const BlockOptions& options)
     : activation_(options.activation),
-      up_(parameters, name + ".up", options.dim, options.ffn_dim, options.up),
-      down_(parameters, name + ".down", options.ffn_dim, options.dim, options.residual) {}
+      tp_(options.tp),
+      up_(parameters, name + ".up",
+          Columns(options.dim, options.ffn_dim, {PartOf(options.ffn_dim, tp_)}, tp_),
+          Elements(options.ffn_dim, {PartOf(options.ffn_dim, tp_)}, tp_), options.up),
+      down_(parameters, name + ".down", options.ffn_dim, options.dim, options.residual, tp_) {}
 
 Variable FeedForward::Forward(Context& context, const Variable& x) const {
-  return down_.Forward(context, up_.ForwardActivated(context, x, activation_));
+  const Variable entered = EnterCut(context, x, tp_);
+  return down_.Forward(context, up_.ForwardActivated(context, entered, activation_));
 }
 
 PostNormBlock::PostNormBlock(ParameterSet& parameters, const std::string& name,

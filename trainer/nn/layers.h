@@ -7,6 +7,7 @@
 
 #include "trainer/autograd/ops/ops.h"
 #include "trainer/autograd/parameter.h"
+#include "trainer/nn/tensor_parallel.h"
 
 namespace tandem::nn {
 
@@ -36,7 +37,12 @@ struct LinearOptions {
 class Linear {
  public:
   Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
-         const LinearOptions& options);
+         const LinearOptions& options)
+      : Linear(parameters, name, ParameterSlice(Shape{in, out}), ParameterSlice(Shape{out}),
+               options) {}
+  // Holds slices of weight and bias.
+  Linear(ParameterSet& parameters, const std::string& name, const ParameterSlice& weight,
+         const ParameterSlice& bias, const LinearOptions& options);
   Variable Forward(Context& context, const Variable& x) const;
   Variable ForwardActivated(Context& context, const Variable& x,
                             kernels::Activation activation) const;
@@ -46,6 +52,19 @@ class Linear {
 
  private:
   Variable weight_, bias_;
+};
+
+// A linear layer that is cut by rows: each rank has some of the inputs. The bias is added once, to
+// the sum over ranks. `tp` null: the layer is whole.
+class RowLinear {
+ public:
+  RowLinear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
+            const LinearOptions& options, const TensorParallel* tp);
+  Variable Forward(Context& context, const Variable& x) const;
+
+ private:
+  Linear linear_;
+  const TensorParallel* tp_;
 };
 
 class LayerNorm {
@@ -96,6 +115,8 @@ struct BlockOptions {
   LinearOptions residual = {};      // their last layers, whose output is added to the residual
   double attention_scale = 0;       // 0: 1 / sqrt(dim / heads)
   bool causal = true;
+  // Cuts heads and the hidden layer of the FFN; null: whole layers. Outlives the block.
+  const TensorParallel* tp = nullptr;
 };
 
 // The keys and values of one sequence's tokens so far, in one attention layer. The cache saves
@@ -134,8 +155,10 @@ class SelfAttention {
 
  private:
   BlockOptions options_;
+  IndexRange heads_;  // this rank's
   double scale_;
-  Linear qkv_, output_;
+  Linear qkv_;
+  RowLinear output_;
   uint64_t operation_;
 };
 
@@ -147,7 +170,9 @@ class FeedForward {
 
  private:
   kernels::Activation activation_;
-  Linear up_, down_;
+  const TensorParallel* tp_;
+  Linear up_;
+  RowLinear down_;
 };
 
 // The post-norm Transformer block of Vaswani et al. 2017:

@@ -75,6 +75,14 @@ DenseState DenseOptimizer::State() const {
   return state;
 }
 
+DenseState DenseOptimizer::CountedState() const {
+  DenseState state = State();
+  for (size_t p = 0; p < slots_.size(); ++p) {
+    if (!ranges_[p].counted) state.entries[p] = {};
+  }
+  return state;
+}
+
 template <class T>
 void DenseOptimizer::UpdateRun(const Run& run, uint64_t step, double learning_rate,
                                double gradient_scale) const {
@@ -115,13 +123,14 @@ void DenseOptimizer::UpdateRun(const Run& run, uint64_t step, double learning_ra
   }
 }
 
-std::vector<kernels::OptimizerRun> DenseOptimizer::DeviceRuns() const {
+std::vector<kernels::OptimizerRun> DenseOptimizer::DeviceRuns(bool counted_only) const {
   std::vector<kernels::OptimizerRun> runs;
   for (size_t p = 0; p < slots_.size(); ++p) {
     const Parameter& parameter = *parameters_->all()[p];
     const LeafNode& leaf = parameter.variable.leaf();
     const int64_t begin = ranges_[p].begin;
     if (ranges_[p].count == 0 || !leaf.has_gradient()) continue;
+    if (counted_only && !ranges_[p].counted) continue;
     kernels::OptimizerRun& run = runs.emplace_back();
     run.weight = parameter.variable.value().data<float>() + begin;
     for (size_t s = 0; s < slots_[p].size(); ++s) run.slots[s] = slots_[p][s].data<float>();
@@ -183,12 +192,15 @@ void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient
 double DenseOptimizer::GradientSquaredNorm(Stream& stream) const {
   const KernelSpan span(stream, SpanKind::OPTIMIZER, "gradient_norm", 0,
                         static_cast<double>(SizeOf(parameters_->dtype())) * num_elements_);
-  if (stream.on_cuda()) return kernels::GradientSquaredNorm(DeviceRuns(), stream);
+  if (stream.on_cuda()) {
+    std::vector<kernels::OptimizerRun> runs = DeviceRuns(/*counted_only=*/true);
+    return kernels::GradientSquaredNorm(runs, stream);
+  }
   std::vector<double> partials(runs_.size(), 0);
   stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
     const Run& run = runs_[r];
     const LeafNode& leaf = parameters_->all()[run.parameter]->variable.leaf();
-    if (!leaf.has_gradient()) return;
+    if (!leaf.has_gradient() || !ranges_[run.parameter].counted) return;
     partials[r] = parameters_->dtype() == DType::F64
                       ? kernels::SquaredNorm(leaf.gradient().data<double>() + run.begin, run.count)
                       : kernels::SquaredNorm(leaf.gradient().data<float>() + run.begin, run.count);

@@ -33,8 +33,8 @@ class DenseOptimizer {
   // Updates the ranges of parameters that have a gradient, and of their leaves' bf16 shadows.
   // `step` counts from 1.
   void Update(uint64_t step, double learning_rate, double gradient_scale, Stream& stream);
-  // Returns the sum of squares over the gradients of the updated ranges, in f64, in parameter
-  // order.
+  // Returns the sum of squares over the gradients of the updated ranges that count, in f64, in
+  // parameter order.
   double GradientSquaredNorm(Stream& stream) const;
   // Names a value of the set or a slot that has a NaN or an infinity. Names are a checkpoint's
   // ("head.weight", "head.weight#m"). Returns "" if all are finite. Waits for the device.
@@ -42,8 +42,9 @@ class DenseOptimizer {
   // Names a parameter whose gradient has a NaN or an infinity. Returns "" if there is none.
   std::string FirstNonFiniteGradient(Stream& stream) const;
 
-  // Returns the entries of what is updated here.
+  // Returns the entries of what is updated here, or only of the ranges that count.
   DenseState State() const;
+  DenseState CountedState() const;
   // Returns the optimizer's slots of parameter i, in their stored order ("m", "v"; "accumulator"),
   // flat. Empty for a parameter updated elsewhere.
   const std::vector<Tensor>& slots(size_t i) const { return slots_[i]; }
@@ -57,7 +58,7 @@ class DenseOptimizer {
   };
 
   // Returns the ranges to update, one run each.
-  std::vector<kernels::OptimizerRun> DeviceRuns() const;
+  std::vector<kernels::OptimizerRun> DeviceRuns(bool counted_only = false) const;
   void UpdateOnDevice(uint64_t step, double learning_rate, double gradient_scale,
                       Stream& stream) const;
   template <class T>

@@ -17,6 +17,8 @@ namespace tandem::optim {
 struct ElementRange {
   Parameter* parameter = nullptr;
   int64_t begin = 0, count = 0;
+  // False if another rank, with the same elements, counts them in norms and writes them to files.
+  bool counted = true;
 };
 // The whole arrays of the parameters.
 std::vector<ElementRange> WholeArrays(const std::vector<Parameter*>& parameters);

@@ -21,6 +21,10 @@
 #include "trainer/sparse/remote_embedding.h"
 #include "trainer/tasks/text_decoder.h"
 
+namespace tandem::parallel {
+class TensorGroup;
+}
+
 namespace tandem::tasks {
 
 // A replica's objects for its task.
@@ -29,7 +33,9 @@ struct TaskEnvironment {
   ParameterSet* parameters = nullptr;
   // Embedding rows on parameter servers; null: the embeddings are dense parameters.
   sparse::RemoteEmbedding* tables = nullptr;
-  comm::ProcessGroup* group = nullptr;
+  comm::ProcessGroup* group = nullptr;  // the data-parallel replicas
+  // Cuts the model's layers; null: the model is whole.
+  const parallel::TensorGroup* tp = nullptr;
 };
 
 // One replica's share of one optimizer step.
@@ -88,6 +94,8 @@ class Task {
   static constexpr Job::Placement kOldPlacement = Job::PS;
   // REQUIRES: if true, Bf16Product returns a product.
   static constexpr bool kHasBf16 = false;
+  // True if TaskEnvironment.tp may cut the model.
+  static constexpr bool kIsCut = false;
   // REQUIRES: if true, scorer() returns the scores, and the data is SequenceData.
   static constexpr bool kRanksItems = false;
   // True if an item that training never saw is told by its title.

@@ -31,6 +31,7 @@ struct AttentionProblem {
   TokenRows<const S> grad_output;
   TokenRows<S> grad_q, grad_k, grad_v;
   int64_t num_heads = 0, depth = 0;
+  int64_t first_head = 0, all_heads = 0;  // numbers for dropout
   bool causal = true;
   T scale = 1;
   const int64_t *offsets = nullptr, *row_index = nullptr;

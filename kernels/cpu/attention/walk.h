@@ -193,8 +193,8 @@ class AttentionWalk {
       const int64_t token = task_.first_query + std::clamp<int64_t>(task_.BlockBegin(block) + i, 0,
                                                                     task_.num_queries - 1);
       mask_base_[i] =
-          (static_cast<uint64_t>(p_.row_index[token]) * static_cast<uint64_t>(p_.num_heads) +
-           static_cast<uint64_t>(task_.head)) *
+          (static_cast<uint64_t>(p_.row_index[token]) * static_cast<uint64_t>(p_.all_heads) +
+           static_cast<uint64_t>(p_.first_head + task_.head)) *
           static_cast<uint64_t>(p_.max_length);
     }
   }

@@ -40,6 +40,7 @@ struct AttentionShape {
   const int64_t *offsets, *row_index;
   int64_t num_tokens, num_sequences;
   int num_heads, depth;
+  int first_head, all_heads;  // numbers for dropout
   bool causal;
   float scale, score_scale;  // score_scale: scale in units of log 2
   DropoutMask mask;
@@ -152,9 +153,9 @@ __device__ inline uint32_t KeptBits(const AttentionShape& shape, int64_t token, 
                                     const KeyRun& run, int first) {
   static_assert(kCount % 8 == 0 && kCount <= 32);
   const uint64_t row = static_cast<uint64_t>(__ldg(shape.row_index + token)) *
-                       static_cast<uint64_t>(shape.num_heads);
-  const uint64_t base =
-      (row + static_cast<uint64_t>(head)) * static_cast<uint64_t>(shape.mask.max_length);
+                       static_cast<uint64_t>(shape.all_heads);
+  const uint64_t base = (row + static_cast<uint64_t>(shape.first_head + head)) *
+                        static_cast<uint64_t>(shape.mask.max_length);
   const uint64_t step = __ldg(shape.mask.step);
   uint64_t bits = 0;
   if (run.contiguous) {

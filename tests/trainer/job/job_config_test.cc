@@ -354,6 +354,15 @@ TEST_F(JobConfigTest, WhatALayoutDoesNotSayFollows) {
   EXPECT_EQ(layout({"parallel.dp=3"}, 3), (std::array{3, 3, 1}));
   EXPECT_EQ(layout({}, job::kTrainersOfLayout), (std::array{1, 1, 1}));
   EXPECT_EQ(layout({"parallel.dp=3"}, job::kTrainersOfLayout), (std::array{3, 3, 1}));
+  const auto cut_layout = [](std::vector<std::string> sets, int num_trainers) {
+    sets.insert(sets.end(), {"model.gpt.heads=4", "parallel.tp=2"});
+    const Job job = *ParseJob("data { path: \"t\" } model { gpt { } }", "job", sets,
+                              {.models = OurKinds().models(), .num_trainers = num_trainers});
+    return std::array{job::NumTrainers(job), job.parallel().dp(), job.parallel().tp()};
+  };
+  EXPECT_EQ(cut_layout({}, job::kTrainersOfLayout), (std::array{2, 1, 2}));
+  EXPECT_EQ(cut_layout({"parallel.dp=3"}, job::kTrainersOfLayout), (std::array{6, 3, 2}));
+  EXPECT_EQ(cut_layout({}, 8), (std::array{8, 4, 2}));
 }
 
 TEST_F(JobConfigTest, ZeroIsRefusedWithDenseParametersOnServers) {
@@ -362,6 +371,34 @@ TEST_F(JobConfigTest, ZeroIsRefusedWithDenseParametersOnServers) {
                       {"parallel.zero=1"}),
             "--set parallel.zero: parallel.zero is 1; allowed: 0 with dense parameters on servers "
             "(parameters[].placement PS)");
+}
+
+TEST_F(JobConfigTest, ImpossibleCutsNameWhatTheyMustDivide) {
+  constexpr char kGpt[] =
+      "data { path: \"t\" }\nmodel { gpt { heads: 8 dim: 32 ffn_dim: 36 } }\nparallel { tp: 2 }\n";
+  const auto complaint = [&](const std::vector<std::string>& sets, int num_trainers) {
+    return Complaint(kGpt, sets, num_trainers);
+  };
+  EXPECT_EQ(complaint({}, 4), "");
+  EXPECT_EQ(complaint({"parallel.dp=2"}, 4), "");
+  EXPECT_EQ(complaint({"parallel.tp=3"}, 3),
+            "--set parallel.tp: parallel.tp is 3; allowed: a divisor of model.gpt.heads, 8");
+  EXPECT_EQ(complaint({"parallel.tp=8"}, 8),
+            "--set parallel.tp: parallel.tp is 8; allowed: a divisor of model.gpt.ffn_dim, 36");
+  EXPECT_EQ(complaint({"parallel.dp=2"}, 3),
+            "--set parallel.dp: impossible layout: parallel.dp is 2 and parallel.tp 2 with 3 "
+            "trainers; allowed: 4 trainers");
+  EXPECT_EQ(complaint({}, 3),
+            "job:3:12: impossible layout: parallel.tp is 2 with 3 trainers; allowed: a divisor of "
+            "3");
+  EXPECT_EQ(complaint({"placement=PS"}, 2),
+            "job:3:12: parallel.tp is 2; allowed: 1 with placement PS, whose rows are not cut yet");
+  EXPECT_EQ(
+      complaint({"device=CUDA"}, 2),
+      "job:3:12: parallel.tp is 2; allowed: 1 with device CUDA, where layers are not cut yet");
+  EXPECT_EQ(Complaint(kGood, {"parallel.tp=2"}, 2),
+            "--set parallel.tp: parallel.tp is 2; allowed: 1 with sequence_rec, whose layers are "
+            "not cut");
 }
 
 TEST_F(JobConfigTest, ImpossibleLayoutNamesBothNumbers) {

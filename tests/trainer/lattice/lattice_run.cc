@@ -37,8 +37,8 @@ std::vector<std::string> AssignmentsOf(const Layout& layout) {
 Trained Train(const std::string& text, const std::vector<std::string>& sets, const Layout& layout) {
   std::vector<std::string> all = sets;
   for (const std::string& set : AssignmentsOf(layout)) all.push_back(set);
-  const auto job = ParseJob(
-      text, "job", all, {.models = OurKinds().models(), .num_trainers = layout.num_ranks()});
+  const auto job = ParseJob(text, "job", all,
+                            {.models = OurKinds().models(), .num_trainers = layout.num_ranks()});
   EXPECT_TRUE(job.ok()) << job.status();
   const GptData data({loop::SmallText()});
   const support::TempFolder folder;
@@ -51,8 +51,8 @@ Trained Train(const std::string& text, const std::vector<std::string>& sets, con
     std::vector<std::thread> threads;
     for (int rank = 0; rank < layout.num_ranks(); ++rank) {
       threads.emplace_back([&, rank] {
-        ps::LocalClient client(host, static_cast<uint32_t>(rank / layout.tp),
-                               static_cast<uint32_t>(layout.dp));
+        ps::LocalClient client(host, static_cast<uint32_t>(rank),
+                               static_cast<uint32_t>(layout.num_ranks()));
         report::OnStep on_step([&](const report::StepRecord& record) {
           run.losses.push_back(record.loss);
           run.norms.push_back(record.grad_norm);

@@ -28,18 +28,20 @@ const std::vector<Variant>& Variants() {
       {"AdamClipped",
        {"optimizer.kind=ADAMW", "optimizer.learning_rate=0.01", "optimizer.weight_decay=0.1",
         "optimizer.max_grad_norm=0.5", "placement=REPLICATED"}},
-      {"TiedAccumulated",
-       {"model.gpt.tied_embeddings=true", "train.accumulate=1", "optimizer.kind=ADAM",
+      {"TiedUniform",
+       {"model.gpt.tied_embeddings=true", "model.gpt.init=UNIFORM_FAN_IN", "optimizer.kind=ADAM",
         "optimizer.learning_rate=0.01", "placement=REPLICATED"}}};
   return *variants;
 }
 
 std::vector<Layout> Layouts() {
   std::vector<Layout> layouts;
-  for (const int dp : {1, 2, 3, 4, 8}) {
-    for (const int zero : {0, 1}) {
-      if (dp == 1 && zero == 0) continue;  // the serial run itself
-      layouts.push_back({.dp = dp, .zero = zero});
+  for (const int tp : {1, 2, 4}) {
+    for (const int dp : {1, 2, 3, 4, 8}) {
+      for (const int zero : {0, 1}) {
+        if (dp * tp > 8 || (dp * tp == 1 && zero == 0)) continue;  // the last is the serial run
+        layouts.push_back({.dp = dp, .tp = tp, .zero = zero});
+      }
     }
   }
   return layouts;

@@ -29,6 +29,8 @@ kernels::AttentionArgs CommonArgs(Context& context, const Tensor& qkv, const Ten
   args.causal = options.causal;
   args.scale = options.scale;
   args.dropout = context.training() ? options.dropout : 0;
+  args.first_head = options.first_head;
+  args.all_heads = options.all_heads;
   args.key = {context.seed(), options.operation};
   args.step = context.step();
   return args;

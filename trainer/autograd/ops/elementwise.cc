@@ -21,6 +21,24 @@ Variable Add(Context& context, const Variable& a, const Variable& b) {
   return Record(context, "add", y, {.inputs = {a, b}, .backward_input = backward});
 }
 
+Variable AddBias(Context& context, const Variable& x, const Variable& bias) {
+  const Shape row{x.shape()[-1]};
+  TANDEM_CHECK(bias.shape() == row) << bias.shape() << " to " << x.shape();
+  const Tensor y = context.Empty(x.shape(), x.dtype());
+  kernels::AddBias(y.view(), x.value().view(), BiasFor(x.dtype(), bias).view(), context.stream());
+  const auto backward = [node = bias.node(), row, dtype = bias.dtype()](Context& c,
+                                                                        const Tensor& gradient) {
+    Tensor of_bias;
+    if (node) {
+      of_bias = node->GradientMemory(c, row, dtype);
+      const Shape flat{gradient.shape().num_rows(), row[0]};
+      kernels::ColumnSum(of_bias.view(), gradient.Reshape(flat).view(), false, c.stream());
+    }
+    return std::vector<Tensor>{gradient, of_bias};
+  };
+  return Record(context, "add_bias", y, {.inputs = {x, bias}, .backward_input = backward});
+}
+
 Variable Multiply(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
   const auto product = [](Context& c, const Tensor& x, const Tensor& y) {

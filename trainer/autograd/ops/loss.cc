@@ -3,17 +3,14 @@
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 #include "trainer/autograd/function.h"
+#include "trainer/autograd/ops/loss_sum.h"
 #include "trainer/autograd/ops/operand.h"
 #include "trainer/autograd/ops/ops.h"
 
 namespace tandem::ops {
 
-namespace {
-
-// The forward pass has computed the gradients of the inputs (undefined: none) for a gradient of 1
-// of the sum. Backward scales them by any other gradient.
-Variable RecordSum(Context& context, const char* name, std::vector<Variable> inputs,
-                   const std::vector<Tensor>& losses, std::vector<Tensor> gradients) {
+Variable RecordLossSum(Context& context, const char* name, std::vector<Variable> inputs,
+                       const std::vector<Tensor>& losses, std::vector<Tensor> gradients) {
   Tensor sum;
   for (const Tensor& loss : losses) {
     const Tensor part = context.Empty(Shape{}, loss.dtype());
@@ -33,6 +30,27 @@ Variable RecordSum(Context& context, const char* name, std::vector<Variable> inp
       context, name, sum,
       {.inputs = std::move(inputs), .backward_input = backward, .reads_gradient_on_host = true});
 }
+
+std::vector<Tensor> GradientsOfHead(Context& context, const std::vector<Variable>& inputs) {
+  // The kernel sums the gradients of weight and bias in f32 at least.
+  std::vector<Tensor> gradients(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!context.training() || !inputs[i].requires_gradient()) continue;
+    const DType dtype = i == 0 ? inputs[i].dtype() : StatisticsType(inputs[i].dtype());
+    gradients[i] = inputs[i].node()->GradientMemory(context, inputs[i].shape(), dtype);
+  }
+  return gradients;
+}
+
+Variable RecordHeadLoss(Context& context, const char* name, const std::vector<Variable>& inputs,
+                        const Tensor& loss, std::vector<Tensor> gradients) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (gradients[i].defined()) gradients[i] = OfType(context, gradients[i], inputs[i].dtype());
+  }
+  return RecordLossSum(context, name, inputs, {loss}, std::move(gradients));
+}
+
+namespace {
 
 ArrayView ViewOf(const Tensor& tensor) { return tensor.defined() ? tensor.view() : ArrayView(); }
 
@@ -80,26 +98,16 @@ Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor&
                          .loss = loss.view(),
                          .grad = grad.view()},
                         context.stream());
-  return RecordSum(context, "cross_entropy", {logits}, {loss}, {grad});
+  return RecordLossSum(context, "cross_entropy", {logits}, {loss}, {grad});
 }
 
 Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight,
                                bool weight_is_table, const Variable& bias, const Tensor& target) {
   const std::vector<Variable> inputs = {hidden, weight, bias};
-  // The kernel sums the gradients of weight and bias in f32 at least.
-  const DType types[] = {hidden.dtype(), StatisticsType(weight.dtype()),
-                         StatisticsType(bias.dtype())};
-  std::vector<Tensor> gradients(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (context.training() && inputs[i].requires_gradient())
-      gradients[i] = inputs[i].node()->GradientMemory(context, inputs[i].shape(), types[i]);
-  }
+  const std::vector<Tensor> gradients = GradientsOfHead(context, inputs);
   const Tensor loss =
       LinearLosses(context, hidden, weight, weight_is_table, bias, target, gradients);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (gradients[i].defined()) gradients[i] = OfType(context, gradients[i], inputs[i].dtype());
-  }
-  return RecordSum(context, "linear_cross_entropy", inputs, {loss}, std::move(gradients));
+  return RecordHeadLoss(context, "linear_cross_entropy", inputs, loss, gradients);
 }
 
 Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight,
@@ -110,7 +118,7 @@ Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const 
 
 Variable BinaryCrossEntropySum(Context& context, const Variable& logits, const Tensor& label) {
   const BinaryLosses binary = BinaryLossesOf(context, logits, label);
-  return RecordSum(context, "binary_cross_entropy", {logits}, {binary.loss}, {binary.gradient});
+  return RecordLossSum(context, "binary_cross_entropy", {logits}, {binary.loss}, {binary.gradient});
 }
 
 Variable BinaryCrossEntropySum(Context& context, const Variable& positive,
@@ -123,8 +131,8 @@ Variable BinaryCrossEntropySum(Context& context, const Variable& positive,
     losses.push_back(binary.loss);
     gradients.push_back(binary.gradient);
   }
-  return RecordSum(context, "binary_cross_entropy", {positive, negative}, losses,
-                   std::move(gradients));
+  return RecordLossSum(context, "binary_cross_entropy", {positive, negative}, losses,
+                       std::move(gradients));
 }
 
 }  // namespace tandem::ops

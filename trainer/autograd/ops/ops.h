@@ -26,6 +26,8 @@ Variable LinearActivate(Context& context, const Variable& x, const Variable& wei
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b);
 // The sum of F32 and BF16 is F32: an activation joins the residual stream.
 Variable Add(Context& context, const Variable& a, const Variable& b);
+// x [..., C] + bias [C], of x's type.
+Variable AddBias(Context& context, const Variable& x, const Variable& bias);
 // The product of each pair of elements, of equal shapes. The product of F32 and BF16 is F32.
 Variable Multiply(Context& context, const Variable& a, const Variable& b);
 Variable Scale(Context& context, const Variable& x, double factor);
@@ -98,7 +100,9 @@ inline Variable RmsNorm(Context& context, const Variable& x, const Variable& gam
 // qkv [T, 3 * heads * D]: queries, keys and values of packed sequences -> [T, heads * D]. See
 // kernels/attention.h.
 struct AttentionOptions {
-  int64_t heads = 1;
+  int64_t heads = 1;  // of qkv
+  // Numbers for dropout, if the heads are some of a layer's (kernels/attention.h).
+  int64_t first_head = 0, all_heads = 0;
   int64_t max_length = 0;
   bool causal = true;
   double scale = 1;

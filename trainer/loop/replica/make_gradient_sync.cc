@@ -14,13 +14,18 @@
 namespace tandem::loop {
 
 std::vector<optim::ElementRange> UpdatedHere(const Job& job, const ParameterSet& parameters,
-                                             const parallel::Placements& placements, int rank,
-                                             int num_replicas) {
+                                             const parallel::Placements& placements,
+                                             const parallel::Mesh& mesh) {
   const std::vector<Parameter*> replicated =
       PlacedAs(parameters, placements, parallel::Placement::REPLICATED);
-  if (job.parallel().zero() == 0) return optim::WholeArrays(replicated);
-  return RangesOfPart(parallel::ZeroLayout(replicated, num_replicas), replicated, rank,
-                      num_replicas);
+  const int replica = mesh.dp().rank(), num_replicas = mesh.dp().size();
+  std::vector<optim::ElementRange> ranges =
+      job.parallel().zero() == 0 ? optim::WholeArrays(replicated)
+                                 : RangesOfPart(parallel::ZeroLayout(replicated, num_replicas),
+                                                replicated, replica, num_replicas);
+  for (optim::ElementRange& range : ranges)
+    range.counted = !range.parameter->slice.whole() || mesh.tp().rank() == 0;
+  return ranges;
 }
 
 absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(

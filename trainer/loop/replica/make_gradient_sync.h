@@ -11,6 +11,7 @@
 #include "ps/client/table_admin.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/parallel/gradient_sync.h"
+#include "trainer/parallel/mesh.h"
 #include "trainer/parallel/placement.h"
 #include "trainer/sparse/step_pushes.h"
 
@@ -20,10 +21,11 @@ class Job;  // proto/job.pb.h
 
 namespace tandem::loop {
 
-// The elements of replicated parameters that this rank updates, `rank` among `num_replicas`.
+// The elements of replicated parameters that this rank updates. Of tensor-parallel ranks with the
+// same elements, the first one counts them.
 std::vector<optim::ElementRange> UpdatedHere(const Job& job, const ParameterSet& parameters,
-                                             const parallel::Placements& placements, int rank,
-                                             int num_replicas);
+                                             const parallel::Placements& placements,
+                                             const parallel::Mesh& mesh);
 
 struct GradientSyncArgs {
   ParameterSet* parameters = nullptr;

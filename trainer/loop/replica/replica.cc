@@ -34,7 +34,13 @@ absl::Status SumOverRanks(comm::ProcessGroup& group, absl::uint128* value, absl:
 
 }  // namespace
 
-absl::StatusOr<Meshes> MakeMeshes(const Job& job, const ReplicaEnvironment& environment) {
+absl::StatusOr<Meshes> MakeMeshes(const Job& job, const tasks::JobData& data,
+                                  const ReplicaEnvironment& environment) {
+  if (data.num_embeddings() < job.parallel().tp()) {
+    return absl::InvalidArgumentError(absl::StrCat("parallel.tp is ", job.parallel().tp(),
+                                                   "; allowed: 1 .. ", data.num_embeddings(),
+                                                   ", the size of the vocabulary"));
+  }
   const parallel::MeshShape shape{.tp = job.parallel().tp(), .dp = job.parallel().dp()};
   const absl::Time deadline = absl::Now() + absl::Seconds(job.runtime().timeout_seconds());
   Meshes meshes;
@@ -60,14 +66,17 @@ Replica::Replica(const Job& job, const tasks::JobData& data, const ReplicaEnviro
       pool(job.runtime().threads()),
       stream(&pool, environment.device),
       parameters(job.seed(), environment.parameters, &stream),
+      tensor_group(mesh.shape().tp > 1 ? std::make_unique<parallel::TensorGroup>(&arrays.tp())
+                                       : nullptr),
       tables(tasks::MakeEmbeddingTables(job, clients.rows, &stream)),
-      task(data.MakeTask(job,
-                         {.parameters = &parameters, .tables = tables.get(), .group = &mesh.dp()})),
+      task(data.MakeTask(job, {.parameters = &parameters,
+                               .tables = tables.get(),
+                               .group = &mesh.dp(),
+                               .tp = tensor_group.get()})),
       calendar(job, task->steps_per_epoch()),
       placements(job::PlacementsOf(job, parameters)),
       dense(job::DenseOptionsOf(job), &parameters,
-            UpdatedHere(job, parameters, placements.value_or(parallel::Placements()),
-                        mesh.dp().rank(), mesh.dp().size())),
+            UpdatedHere(job, parameters, placements.value_or(parallel::Placements()), mesh)),
       pushes(clients.rows, clients.pooled, static_cast<uint32_t>(mesh.dp().rank())),
       optimizer(job::DistOptionsOf(job, calendar.total_steps()), &dense, clients.rows),
       state(job.train()),
@@ -126,26 +135,34 @@ absl::Status Replica::AwaitWeights() {
 }
 
 optim::DenseState Replica::OwnedState() const {
-  optim::DenseState state = dense.State();
-  if (is_cut() || mesh.dp().rank() == 0) return state;
+  optim::DenseState state = dense.CountedState();
+  if (job.parallel().zero() > 0 || mesh.dp().rank() == 0) return state;
   for (optim::DenseState::Entry& entry : state.entries) entry = {};
   return state;
 }
 
 absl::StatusOr<absl::uint128> Replica::VerifiedHash(const char* what) {
-  optim::DenseState held = dense.State();
-  absl::uint128 sum = held.Hash();
-  absl::uint128 whole = sum;
-  if (is_cut()) {
-    // Every replica holds the weights whole, and only its own part of the moments.
-    held.slot_names.clear();
-    for (size_t i = 0; i < held.entries.size(); ++i)
-      held.entries[i] = {0, parameters.all()[i]->variable.value(), {}};
-    whole = held.Hash();
+  if (!is_cut()) {
+    const absl::uint128 hash = dense.State().Hash();
+    RETURN_IF_ERROR(stream.status());  // a failed stream makes the hash meaningless
+    RETURN_IF_ERROR(parallel::VerifyEqual(mesh.dp(), absl::Uint128Low64(hash), what, Deadline()));
+    return hash;
   }
-  RETURN_IF_ERROR(stream.status());  // a failed stream makes the hash meaningless
-  RETURN_IF_ERROR(parallel::VerifyEqual(mesh.dp(), absl::Uint128Low64(whole), what, Deadline()));
-  if (is_cut()) RETURN_IF_ERROR(SumOverRanks(world, &sum, Deadline()));
+  // Replicas have the same weights here, and tensor-parallel ranks the same whole parameters.
+  optim::DenseState weights{&parameters, {}, {}}, shared = weights;
+  for (const auto& parameter : parameters.all()) {
+    weights.entries.push_back({0, parameter->variable.value(), {}});
+    shared.entries.push_back(parameter->slice.whole() ? weights.entries.back()
+                                                      : optim::DenseState::Entry());
+  }
+  const absl::uint128 of_weights = weights.Hash(), of_shared = shared.Hash();
+  absl::uint128 sum = OwnedState().Hash();
+  RETURN_IF_ERROR(stream.status());
+  RETURN_IF_ERROR(
+      parallel::VerifyEqual(mesh.dp(), absl::Uint128Low64(of_weights), what, Deadline()));
+  RETURN_IF_ERROR(
+      parallel::VerifyEqual(mesh.tp(), absl::Uint128Low64(of_shared), what, Deadline()));
+  RETURN_IF_ERROR(SumOverRanks(world, &sum, Deadline()));
   return sum;
 }
 

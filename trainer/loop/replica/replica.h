@@ -19,6 +19,7 @@
 #include "trainer/parallel/gradient_sync.h"
 #include "trainer/parallel/mesh.h"
 #include "trainer/parallel/placement.h"
+#include "trainer/parallel/tensor/tensor_group.h"
 #include "trainer/sparse/remote_embedding.h"
 #include "trainer/sparse/step_optimizer.h"
 #include "trainer/sparse/step_pushes.h"
@@ -32,8 +33,10 @@ struct Meshes {
 
   const parallel::Mesh& arrays() const { return device != nullptr ? *device : *host; }
 };
-// Makes the meshes of the job's layout. Collective over all trainers.
-absl::StatusOr<Meshes> MakeMeshes(const Job& job, const ReplicaEnvironment& environment);
+// Makes the meshes of the job's layout. InvalidArgument if the data is too small for the layout.
+// Collective over all trainers.
+absl::StatusOr<Meshes> MakeMeshes(const Job& job, const tasks::JobData& data,
+                                  const ReplicaEnvironment& environment);
 
 struct Replica {
   // REQUIRES: all arguments outlive the replica.
@@ -57,8 +60,11 @@ struct Replica {
   absl::StatusOr<absl::uint128> VerifiedHash(const char* what);
   // Returns the entries that this rank writes to a checkpoint: over all ranks, each element once.
   optim::DenseState OwnedState() const;
-  // True if each rank has only a part of the moments, so that ranks must share what they find.
-  bool is_cut() const { return job.parallel().zero() > 0; }
+  // True if each rank has only a part of the weights or moments, so that ranks must share what they
+  // find.
+  bool is_cut() const { return job.parallel().zero() > 0 || mesh.shape().tp > 1; }
+  // The ranks whose counted ranges together are the dense parameters, each element once.
+  comm::ProcessGroup& parts() const { return job.parallel().zero() > 0 ? world : mesh.tp(); }
   // Returns what the lowest rank has found, or "" if no rank has found anything. With all state on
   // every rank that is what this rank has found. Collective.
   absl::StatusOr<std::string> FoundByAny(const std::string& found) const;
@@ -82,6 +88,7 @@ struct Replica {
   ThreadPool pool;
   Stream stream;
   ParameterSet parameters;
+  const std::unique_ptr<parallel::TensorGroup> tensor_group;  // null: the model is whole
   const std::unique_ptr<sparse::RemoteEmbedding> tables;  // null: embeddings are dense parameters
   const std::unique_ptr<tasks::Task> task;
   const StepCalendar calendar;

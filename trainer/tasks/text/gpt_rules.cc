@@ -34,6 +34,22 @@ void CheckTokenTable(const Job& job, int dim, Limits* limits) {
   }
 }
 
+// Each rank has as many heads, and as much of the hidden layer, as every other.
+void CheckCut(const Job& job, int dim, Limits* limits) {
+  const int tp = job.parallel().tp();
+  if (tp <= 1) return;
+  const Gpt& model = job.model().gpt();
+  const int heads = model.has_heads() ? model.heads() : kDefaultHeads,
+            ffn_dim = model.has_ffn_dim() ? model.ffn_dim() : 4 * dim;
+  if (heads > 0 && heads % tp != 0) {
+    limits->Refuse("parallel.tp", tp, absl::StrCat("a divisor of model.gpt.heads, ", heads));
+  } else if (ffn_dim > 0 && ffn_dim % tp != 0) {
+    limits->Refuse("parallel.tp", tp, absl::StrCat("a divisor of model.gpt.ffn_dim, ", ffn_dim));
+  }
+  if (TokensAreServed(job))
+    limits->Refuse("parallel.tp", tp, "1 with placement PS, whose rows are not cut yet");
+}
+
 }  // namespace
 
 void CheckGpt(const Job& job, Limits* limits) {
@@ -57,6 +73,7 @@ void CheckGpt(const Job& job, Limits* limits) {
               .dim = dim},
              limits);
   CheckTokenTable(job, dim, limits);
+  CheckCut(job, dim, limits);
   const SelectionMetric selection = job.train().select_by();
   if (selection != SELECTION_UNSPECIFIED && selection != VALID_LOSS)
     limits->Refuse("train.select_by", SelectionMetric_Name(selection), "VALID_LOSS with gpt");

@@ -44,6 +44,13 @@ models::GptInput InputOf(const data::WindowBatch& batch, int64_t max_length) {
           .targets = Tensor::FromVector(batch.targets)};
 }
 
+models::GptOptions CutOptionsOf(const Job& job, int64_t vocabulary_size,
+                                const parallel::TensorGroup* tp) {
+  models::GptOptions options = GptOptionsOf(job, vocabulary_size);
+  options.tp = tp;
+  return options;
+}
+
 double FlopsOf(const data::WindowBatch& batch, const models::GptOptions& options) {
   const auto tokens = static_cast<double>(batch.inputs.size());
   const double pairs =
@@ -83,7 +90,7 @@ TextTask::TextTask(const Job& job, const TextData* data, const TaskEnvironment& 
       sampler_(&data->text(), {.seed = job.seed(),
                                .batch_size = job.train().batch_size(),
                                .max_length = job.model().gpt().max_length()}),
-      model_(GptOptionsOf(job, data->num_embeddings()), *environment.parameters),
+      model_(CutOptionsOf(job, data->num_embeddings(), environment.tp), *environment.parameters),
       tables_(environment.tables),
       group_(environment.group) {}
 

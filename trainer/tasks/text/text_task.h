@@ -28,6 +28,7 @@ class TextTask : public Task {
   static void ClearTrainingFields(Model* model);
   static constexpr Job::Placement kOldPlacement = Job::REPLICATED;
   static constexpr bool kHasBf16 = true;
+  static constexpr bool kIsCut = true;
   static std::unique_ptr<TextDecoder> MakeDecoder(const DecoderArgs& args);
 
   TextTask(const Job& job, const TextData* data, const TaskEnvironment& environment);
