@@ -90,6 +90,8 @@ std::string TextOf(SmallJobKind kind) {
       return kJob;
     case SmallJobKind::LANGUAGE:
       return LanguageJob("placement: PS", 16);
+    case SmallJobKind::CUT:
+      return LanguageJob("placement: REPLICATED", 16);
     case SmallJobKind::SERVED:
       return LanguageJob("parameters {\n  match: \"*\"\n  placement: PS\n}", 32);
     case SmallJobKind::CUSTOM:

@@ -16,9 +16,10 @@ using Arguments = std::vector<std::string>;
 
 // RECOMMENDATION: a recommender with items on servers. LANGUAGE: a model of characters with its
 // tokens on servers.
+// CUT: a language model of dense parameters, whose layers ranks can share.
 // SERVED: a language model with all parameters on servers, in chunks. CUSTOM: the recommender of
 // examples/custom_model, which only that example's program knows.
-enum class SmallJobKind { RECOMMENDATION, LANGUAGE, SERVED, CUSTOM };
+enum class SmallJobKind { RECOMMENDATION, LANGUAGE, CUT, SERVED, CUSTOM };
 
 class SmallJob {
  public:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
+#include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "tests/trainer/loop/small_text.h"
 #include "tests/trainer/our_kinds.h"
 #include "trainer/checkpoint/folder.h"
+#include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
@@ -35,16 +37,28 @@ std::vector<std::string> AssignmentsOf(const Layout& layout) {
 }  // namespace
 
 Trained Train(const std::string& text, const std::vector<std::string>& sets, const Layout& layout) {
+  const support::TempFolder folder;
+  return TrainIn(folder.path() + "/out", text, sets, layout);
+}
+
+Trained TrainIn(const std::string& out, const std::string& text,
+                const std::vector<std::string>& sets, const Layout& layout) {
   std::vector<std::string> all = sets;
   for (const std::string& set : AssignmentsOf(layout)) all.push_back(set);
   const auto job = ParseJob(text, "job", all,
                             {.models = OurKinds().models(), .num_trainers = layout.num_ranks()});
   EXPECT_TRUE(job.ok()) << job.status();
   const GptData data({loop::SmallText()});
-  const support::TempFolder folder;
+  const std::string checkpoints = out + "/checkpoints";
+  std::optional<checkpoint::Checkpoint> saved;
+  if (!checkpoint::ListCheckpoints(checkpoints).empty()) {
+    auto newest = checkpoint::OpenCheckpoint(checkpoints, checkpoint::Choice::NEWEST);
+    EXPECT_TRUE(newest.ok()) << newest.status();
+    saved = *std::move(newest);
+  }
   Trained run;
   {
-    auto output = report::RunOutput::Create(folder.path() + "/out", report::LogFormat::JSON);
+    auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
     EXPECT_TRUE(output.ok()) << output.status();
     ps::TableHost host(1);
     const auto groups = comm::ThreadGroup::Create(layout.num_ranks(), "trainers");
@@ -58,7 +72,8 @@ Trained Train(const std::string& text, const std::vector<std::string>& sets, con
           run.norms.push_back(record.grad_norm);
         });
         const auto summary = loop::RunReplica(*job, data,
-                                              {.group = groups[rank].get(),
+                                              {.resume = saved ? &*saved : nullptr,
+                                               .group = groups[rank].get(),
                                                .clients = ps::ClientsOf(client),
                                                .output = rank == 0 ? output->get() : nullptr,
                                                .parameters = DType::F64,
@@ -69,7 +84,7 @@ Trained Train(const std::string& text, const std::vector<std::string>& sets, con
     }
     for (std::thread& thread : threads) thread.join();
   }
-  const auto path = checkpoint::NewestCheckpoint(folder.path() + "/out/checkpoints");
+  const auto path = checkpoint::NewestCheckpoint(checkpoints);
   if (!path.ok()) return run;  // the run has failed, which is a failure of the test already
   const auto dense = checkpoint::ReadSafetensors(*path + "/dense.safetensors");
   EXPECT_TRUE(dense.ok()) << dense.status();

@@ -25,6 +25,10 @@ struct Trained {
 
 // Trains the job `text`, with more assignments, as threads of this process.
 Trained Train(const std::string& text, const std::vector<std::string>& sets, const Layout& layout);
+// The same in the folder `out`, where the run goes on from the newest checkpoint if there is one.
+// `losses` and `norms` are those of this process.
+Trained TrainIn(const std::string& out, const std::string& text,
+                const std::vector<std::string>& sets, const Layout& layout);
 
 // The largest difference of two runs' numbers, each relative to the larger of 1 and the value.
 double LargestDifference(const Trained& run, const Trained& serial);

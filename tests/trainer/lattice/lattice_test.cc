@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <gtest/gtest.h>
 
+#include "tests/support/temp_folder.h"
 #include "tests/trainer/lattice/lattice_run.h"
 
 namespace tandem::lattice {
@@ -61,6 +62,30 @@ TEST(LatticeTest, EveryLayoutGivesTheNumbersOfOneProcess) {
     }
   }
   std::printf("%d layouts give the numbers of one process\n", num_layouts);
+}
+
+// A run's checkpoint, written under one layout, goes on under another.
+TEST(LatticeTest, ARunGoesOnUnderAnyOtherLayout) {
+  const std::vector<std::string>& sets = Variants()[1].sets;
+  const Trained serial = Train(kGpt, sets, {});
+  const std::vector<Layout> layouts = {
+      {}, {.dp = 2, .tp = 2, .zero = 1}, {.dp = 3, .zero = 1}, {.tp = 4}, {.dp = 2, .tp = 4}};
+  std::vector<std::string> first = sets;
+  first.insert(first.end(), {"train.max_steps=3", "train.eval_every_steps=3"});
+  for (const Layout& before : layouts) {
+    for (const Layout& after : layouts) {
+      const support::TempFolder folder;
+      const std::string out = folder.path() + "/out";
+      Trained whole = TrainIn(out, kGpt, first, before);
+      const Trained rest = TrainIn(out, kGpt, sets, after);
+      whole.losses.insert(whole.losses.end(), rest.losses.begin(), rest.losses.end());
+      whole.norms.insert(whole.norms.end(), rest.norms.begin(), rest.norms.end());
+      whole.valid_loss = rest.valid_loss;
+      whole.tensors = rest.tensors;
+      EXPECT_LT(LargestDifference(whole, serial), kTolerance)
+          << before.ToString() << ", then " << after.ToString();
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,63 @@
+// Trainers that cut a model among them, as processes.
+#include <cmath>
+#include <csignal>
+#include <gtest/gtest.h>
+
+#include "tests/cluster/small_job.h"
+
+namespace tandem::cluster {
+namespace {
+
+const Arguments kLayout{"--dp", "2", "--tp", "2", "--zero", "1"};
+
+Arguments With(Arguments arguments, const Arguments& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+TEST(LayoutTest, ProcessesThatCutAModelEqualThreadsAndAgreeWithOneProcess) {
+  SmallJob job(SmallJobKind::CUT);
+  const std::string processes = job.HashOf("run", kLayout);
+  EXPECT_EQ(job.HashOf("local", With(kLayout, {"--local"})), processes);
+  job.HashOf("one", {"--local"});
+  const std::vector<double> cut = job.Losses("run"), one = job.Losses("one");
+  ASSERT_EQ(cut.size(), one.size());
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(cut[i] / one[i], 1, 1e-5) << "step " << i;
+  EXPECT_EQ(job.Summary("run", "tp"), "2");
+  EXPECT_EQ(job.Summary("run", "zero"), "1");
+  const support::Ended inspected = job.Run({"inspect", job.Path("run/checkpoints")});
+  EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
+  EXPECT_NE(inspected.out.find("params_hash "), std::string::npos) << inspected.out;
+}
+
+TEST(LayoutTest, AStoppedRunGoesOnUnderAnotherLayout) {
+  SmallJob job(SmallJobKind::CUT);
+  job.HashOf("whole", {"--local"});
+  job.HashOf("run", With(kLayout, {"--set", "train.max_steps=10"}));
+  job.HashOf("run", {"--tp", "2", "--resume"});
+  const std::vector<double> whole = job.Losses("whole"), run = job.Losses("run");
+  ASSERT_EQ(run.size(), whole.size());
+  for (size_t i = 0; i < run.size(); ++i) EXPECT_NEAR(run[i] / whole[i], 1, 1e-5) << "step " << i;
+}
+
+TEST(LayoutTest, AKilledRankOfACutModelEndsTheJobWithItsName) {
+  if (!support::HasProc()) GTEST_SKIP() << "without /proc a role's process cannot be found";
+  for (const int rank : {1, 2}) {  // a neighbour on the axis tp, and one on the axis dp
+    SmallJob job(SmallJobKind::CUT);
+    const auto launch =
+        job.Start("launch", "run", With(kLayout, {"--set", "train.max_steps=1000000"}));
+    ASSERT_TRUE(
+        support::Eventually(support::kPatienceSeconds, [&] { return job.HasLoggedAStep("run"); }));
+    const std::string role = "trainer-" + std::to_string(rank);
+    const support::RunningProcess process = job.Role(role);
+    kill(process.pid, SIGKILL);
+    const support::Ended ended = launch->Wait();
+    EXPECT_EQ(ended.exit_code, 128 + SIGKILL);
+    EXPECT_EQ(ended.err, "error: " + role + " (pid " + std::to_string(process.pid) +
+                             ") was killed by SIGKILL\n");
+    job.ExpectNothingLeft();
+  }
+}
+
+}  // namespace
+}  // namespace tandem::cluster
