@@ -1,7 +1,9 @@
 #include "trainer/loop/replica/replica.h"
 
+#include <algorithm>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/comm/text.h"
@@ -85,6 +87,12 @@ Replica::Replica(const Job& job, const tasks::JobData& data, const ReplicaEnviro
 
 absl::Status Replica::Connect() {
   RETURN_IF_ERROR(placements.status());
+  const auto is_cut = [](const auto& parameter) { return !parameter->slice.whole(); };
+  if (tensor_group != nullptr &&
+      std::none_of(parameters.all().begin(), parameters.all().end(), is_cut)) {
+    return absl::InternalError(
+        absl::StrCat("parallel.tp is ", mesh.shape().tp, ", but the model cuts no parameter"));
+  }
   RETURN_IF_ERROR(VerifySameData(data, world, Deadline()));
   std::vector<TableSpec> tables = job::TableSpecsOf(job);
   const std::vector<TableSpec> dense_tables = job::DenseTableSpecsOf(job);
