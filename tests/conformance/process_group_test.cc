@@ -302,6 +302,33 @@ TEST_P(ProcessGroupTest, SplitGivesGroupsByColorOrderedByKey) {
   });
 }
 
+TEST_P(ProcessGroupTest, SumsOfBf16AreThoseOfF32RoundedOnce) {
+  // Numbers that need all eight bits: sums that are rounded at every addition differ.
+  const auto value = [](int rank, int64_t i) {
+    return 1 + 0.0078125f * static_cast<float>((i + 37 * rank) % 128);
+  };
+  Run([&](ProcessGroup& group) {
+    for (const SumOrder order : kSumOrders) {
+      if (IsNccl(kind()) && order == SumOrder::TREE) continue;
+      for (const int64_t count : {int64_t{0}, int64_t{7}, 2 * kChunkElements + 31}) {
+        Array<BFloat16> values(count);
+        for (int64_t i = 0; i < count; ++i) values[i] = ToBFloat16(value(group.rank(), i));
+        const ArrayView view(values.data(), DType::BF16, {count});
+        ASSERT_TRUE(group.AllReduce(view, Args(ReduceOp::SUM, order)).Wait(Soon()).ok());
+        int64_t wrong = 0;
+        for (int64_t i = 0; i < count; ++i) {
+          float sum = 0;  // exact
+          for (int r = 0; r < size(); ++r) sum += value(r, i);
+          const float found = ToFloat(values[i]);
+          wrong += IsNccl(kind()) ? std::abs(found - sum) > 0.02f * sum
+                                  : found != ToFloat(ToBFloat16(sum));
+        }
+        EXPECT_EQ(wrong, 0) << "of " << count << " at rank " << group.rank();
+      }
+    }
+  });
+}
+
 TEST_P(ProcessGroupTest, AFailureOfAGroupFailsTheGroupsSplitFromIt) {
   Run([](ProcessGroup& group) {
     auto half = group.Split(group.rank() % 2, group.rank(), "half", Soon());

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
+#include "kernels/base/bfloat16.h"
 #include "kernels/base/check.h"
 #include "trainer/comm/ring_order.h"
 
@@ -83,6 +85,36 @@ void ReduceTree(const RankReduction& how, Source source, int begin, int end, cha
   Combine(how.dtype, how.op, out, left, right, count);
 }
 
+// Reduces a tile of at most kTileElements elements to `tile`.
+void ReduceTile(const RankReduction& how, Source source, char* tile, int64_t count) {
+  if (how.size == 1) {
+    std::memcpy(tile, source(0), static_cast<size_t>(count) * SizeOf(how.dtype));
+  } else if (how.order == SumOrder::TREE) {
+    ReduceTree(how, source, 0, how.size, tile, count);
+  } else {
+    ReduceRing(how, source, tile, count);
+  }
+}
+
+// Like ReduceTile, for bf16.
+void ReduceTileInF32(const RankReduction& how, Source source, char* tile, int64_t count) {
+  std::vector<float> wide(static_cast<size_t>(how.size * count)),
+      result(static_cast<size_t>(count));
+  for (int r = 0; r < how.size; ++r) {
+    const auto* from = reinterpret_cast<const BFloat16*>(source(r));
+    float* const to = wide.data() + r * count;
+    for (int64_t i = 0; i < count; ++i) to[i] = ToFloat(from[i]);
+  }
+  RankReduction in_f32 = how;
+  in_f32.dtype = DType::F32;
+  const auto of_rank = [&](int r) {
+    return reinterpret_cast<const char*>(wide.data() + r * count);
+  };
+  ReduceTile(in_f32, of_rank, reinterpret_cast<char*>(result.data()), count);
+  auto* const to = reinterpret_cast<BFloat16*>(tile);
+  for (int64_t i = 0; i < count; ++i) to[i] = ToBFloat16(result[static_cast<size_t>(i)]);
+}
+
 }  // namespace
 
 void Combine(DType dtype, ReduceOp op, void* out, const void* a, const void* b, int64_t count) {
@@ -112,13 +144,10 @@ void ReduceOverRanks(const RankReduction& how, Source source, absl::Span<char* c
   for (int64_t begin = 0; begin < count; begin += kTileElements) {
     const int64_t n = std::min(kTileElements, count - begin), offset = begin * element;
     auto tile_source = [&](int rank) { return source(rank) + offset; };
-    if (how.size == 1) {
-      std::memcpy(tile, tile_source(0), n * element);
-    } else if (how.order == SumOrder::TREE) {
-      ReduceTree(how, tile_source, 0, how.size, tile, n);
-    } else {
-      ReduceRing(how, tile_source, tile, n);
-    }
+    if (how.dtype == DType::BF16)
+      ReduceTileInF32(how, tile_source, tile, n);
+    else
+      ReduceTile(how, tile_source, tile, n);
     for (char* output : outputs) std::memcpy(output + offset, tile, n * element);
   }
 }

@@ -13,7 +13,8 @@
 namespace tandem::comm {
 
 // out[i] = a[i] op b[i]. `out` may be `a` or `b`.
-// REQUIRES: `out` overlaps `a` and `b` in no other way; dtype is not bf16.
+// REQUIRES: `out` overlaps `a` and `b` in no other way; dtype is not bf16, whose results are
+// rounded once, after all ranks.
 void Combine(DType dtype, ReduceOp op, void* out, const void* a, const void* b, int64_t count);
 
 // How to reduce one span of elements over all ranks.
@@ -26,7 +27,8 @@ struct RankReduction {
 };
 
 // Reduces `count` elements over the ranks and stores the result to every output. `source(r)` is the
-// first element of rank r. An output may be one of the sources.
+// first element of rank r. An output may be one of the sources. bf16 is reduced in f32, in the same
+// order, and rounded once.
 void ReduceOverRanks(const RankReduction& how, absl::FunctionRef<const char*(int rank)> source,
                      absl::Span<char* const> outputs, int64_t count);
 

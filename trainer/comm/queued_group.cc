@@ -19,10 +19,6 @@ void CheckDense(const ArrayView& view) {
   TANDEM_CHECK(view.data != nullptr || view.num_elements() == 0);
 }
 
-void CheckReducible(const ArrayView& view) {
-  TANDEM_CHECK(view.dtype != DType::BF16) << "bf16 is copied, not reduced";
-}
-
 int64_t Sum(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
@@ -68,7 +64,6 @@ void QueuedGroup::Close() {
 
 Work QueuedGroup::AllReduce(const ArrayView& view, CollectiveArgs args) {
   CheckDense(view);
-  CheckReducible(view);
   return Launch(CollectiveKind::ALL_REDUCE, 0, view.num_elements(), view.dtype, args,
                 {{}, view, view, {}, {}});
 }
@@ -86,7 +81,6 @@ Work QueuedGroup::ReduceScatter(const ArrayView& output, const ArrayView& input,
                                 CollectiveArgs args) {
   CheckDense(output);
   CheckDense(input);
-  CheckReducible(input);
   TANDEM_CHECK(output.dtype == input.dtype);
   TANDEM_CHECK_EQ(output.num_elements() * size_, input.num_elements());
   return Launch(CollectiveKind::REDUCE_SCATTER, 0, output.num_elements(), input.dtype, args,

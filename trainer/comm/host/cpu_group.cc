@@ -119,8 +119,10 @@ absl::Status CpuGroup::RunAllReduce(const Collective& mine, const Waiter& waiter
   bool zero_copy = post.segment >= 0;
   for (int r = 0; r < size(); ++r) zero_copy = zero_copy && board_->post(r).segment == post.segment;
   if (zero_copy) return ZeroCopyAllReduce(mine, waiter);
-  return mine.description.order == SumOrder::TREE ? PhasedAllReduce(mine, waiter)
-                                                  : RingAllReduce(mine, waiter);
+  // A ring would round bf16 at every hop.
+  const bool phased =
+      mine.description.order == SumOrder::TREE || mine.description.dtype == DType::BF16;
+  return phased ? PhasedAllReduce(mine, waiter) : RingAllReduce(mine, waiter);
 }
 
 absl::Status CpuGroup::OneShotAllReduce(const Collective& mine, const Waiter& waiter) {
