@@ -57,9 +57,7 @@ std::string ConfigComplaint(const ncclConfig_t* config) {
 std::string Prepare(Operation& op, const Communicator& communicator) {
   const int rank = communicator.rank, size = communicator.clique->size();
   const size_t bytes = op.count * SizeOf(op.type);
-  const bool reduces = op.kind == Kind::ALL_REDUCE || op.kind == Kind::REDUCE_SCATTER;
-  if (SizeOf(op.type) == 0 || (reduces && op.type == ncclBfloat16))
-    return "this data type is not emulated here";
+  if (SizeOf(op.type) == 0) return "this data type is not emulated here";
   if (op.reduction != ncclSum && op.reduction != ncclMax && op.reduction != ncclMin)
     return "this reduction is not emulated";
   const bool has_peer = op.IsMessage() || op.kind == Kind::BROADCAST;

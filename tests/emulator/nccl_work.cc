@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/base/bfloat16.h"
+
 namespace nccl_stand_in {
 
 namespace {
@@ -19,6 +21,18 @@ void CombineAs(void* into, const void* from, size_t count, ncclRedOp_t reduction
   }
 }
 
+// Rounds at every addition, as a ring over NCCL does.
+void CombineBf16(void* into, const void* from, size_t count, ncclRedOp_t reduction) {
+  auto* sums = static_cast<tandem::BFloat16*>(into);
+  const auto* terms = static_cast<const tandem::BFloat16*>(from);
+  for (size_t i = 0; i < count; ++i) {
+    float sum = tandem::ToFloat(sums[i]);
+    const float term = tandem::ToFloat(terms[i]);
+    CombineAs<float>(&sum, &term, 1, reduction);
+    sums[i] = tandem::ToBFloat16(sum);
+  }
+}
+
 void Combine(void* into, const void* from, size_t count, ncclDataType_t type,
              ncclRedOp_t reduction) {
   switch (type) {
@@ -28,6 +42,8 @@ void Combine(void* into, const void* from, size_t count, ncclDataType_t type,
       return CombineAs<int64_t>(into, from, count, reduction);
     case ncclUint64:
       return CombineAs<uint64_t>(into, from, count, reduction);
+    case ncclBfloat16:
+      return CombineBf16(into, from, count, reduction);
     case ncclFloat32:
       return CombineAs<float>(into, from, count, reduction);
     default:
