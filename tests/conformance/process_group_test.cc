@@ -302,6 +302,21 @@ TEST_P(ProcessGroupTest, SplitGivesGroupsByColorOrderedByKey) {
   });
 }
 
+TEST_P(ProcessGroupTest, APartIsScatteredToAndGatheredFromItsPlaceInTheWhole) {
+  Run([this](ProcessGroup& group) {
+    for (const int64_t count : {int64_t{1}, int64_t{1001}, kChunkElements + 777}) {
+      Array<float> whole = Values<float>(group.rank(), size() * count);
+      const ArrayView part(whole.data() + group.rank() * count, DType::F32, {count});
+      ASSERT_TRUE(group.ReduceScatter(part, View(whole), Args()).Wait(Soon()).ok());
+      ASSERT_TRUE(group.AllGather(View(whole), part, Args()).Wait(Soon()).ok());
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < size() * count; ++i)
+        wrong += whole[i] != static_cast<float>(size() * (size() + 1) / 2 * (i % 7 + 1));
+      EXPECT_EQ(wrong, 0) << "of " << count << " at rank " << group.rank();
+    }
+  });
+}
+
 TEST_P(ProcessGroupTest, SumsOfBf16AreThoseOfF32RoundedOnce) {
   // Numbers that need all eight bits: sums that are rounded at every addition differ.
   const auto value = [](int rank, int64_t i) {

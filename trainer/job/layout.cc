@@ -46,7 +46,7 @@ void CheckLayout(const Job& job, int num_trainers, Limits* limits) {
   if (tp > 1 && job.device() == CUDA)
     limits->Refuse("parallel.tp", tp, "1 with device CUDA, where layers are not cut yet");
   if (tp > 1 && job.train().precision() == Train::BF16)
-    limits->Refuse("parallel.tp", tp, "1 with train.precision BF16, which has no sums yet");
+    limits->Refuse("parallel.tp", tp, "1 with train.precision BF16, where layers are not cut yet");
   if (num_trainers <= 0 || tp < 1 || ReplicasOf(job, num_trainers) > 0) return;
   if (num_trainers % tp != 0 && parallel.dp() > 0) {
     limits->Fail("parallel.dp",

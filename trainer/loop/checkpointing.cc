@@ -44,8 +44,7 @@ CheckpointManifest ManifestOf(const Replica& replica) {
 }
 
 // Writes this rank's elements into the file that rank 0 has made and named, and waits for the other
-// ranks. Does nothing if rank 0 has named none. DataLoss at rank 0 if not every element was written
-// once.
+// ranks. Does nothing if rank 0 has named none. DataLoss if not every element was written once.
 absl::Status WriteTogether(const Replica& replica, const optim::DenseState& owned,
                            const std::string& dense) {
   const comm::CollectiveArgs args{.tag = StableHash("dense file"),

@@ -162,5 +162,22 @@ TEST_F(CudaReplicasTest, StepsLaunchedAsGraphsHaveTheBitsOfOthersOverEveryTransp
   }
 }
 
+// With ZeRO graphs have reduce-scatters between their parts, and weights are gathered after a step.
+TEST_F(CudaReplicasTest, ZeroHasTheBitsOfWholeMomentsWithAndWithoutGraphs) {
+  for (const std::string& transport : Transports()) {
+    SCOPED_TRACE(transport);
+    const std::vector<std::string> sets{"device=CUDA", transport, "optimizer.max_grad_norm=0"};
+    const Result whole = RunEven(2, sets);
+    for (const char* graphs : {"runtime.cuda_graphs=false", "runtime.cuda_graphs=true"}) {
+      std::vector<std::string> cut = sets;
+      cut.insert(cut.end(), {"parallel.zero=1", graphs});
+      const Result zero = RunEven(2, cut);
+      EXPECT_EQ(zero.losses, whole.losses);
+      EXPECT_EQ(zero.params_hash, whole.params_hash);
+      EXPECT_EQ(zero.metrics, whole.metrics);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::loop

@@ -69,7 +69,8 @@ absl::Status StagedGroup::Run(const Collective& collective, absl::Time deadline)
 
 absl::Status StagedGroup::Relay(const Collective& collective, absl::Time deadline) {
   const ArrayView &to = collective.output, &from = collective.input;
-  const bool in_place = to.data != nullptr && to.data == from.data;
+  // A part at the begin of the whole array is not the array.
+  const bool in_place = to.data != nullptr && to.data == from.data && to.shape == from.shape;
   ASSIGN_OR_RETURN(const ArrayView output, output_->Like(to));
   ASSIGN_OR_RETURN(const ArrayView input,
                    in_place ? absl::StatusOr<ArrayView>(output) : input_->Like(from));
