@@ -108,7 +108,7 @@ TEST_F(OddClientTest, AClientThatSaysNothingIsNotWaitedForForEver) {
   ASSERT_TRUE(server.Start("127.0.0.1:0").ok());
   ASSERT_TRUE(
       server
-          .ServeSharedMemory({.arena_bytes = kSmallArena, .hello_timeout = absl::Milliseconds(20)})
+          .ServeSharedMemory({.arena_bytes = kSmallArena, .hello_timeout = absl::Milliseconds(500)})
           .ok());
   auto socket = LocalSocket::Connect(SharedSocketName(server.address()));
   ASSERT_TRUE(socket.ok()) << socket.status();
