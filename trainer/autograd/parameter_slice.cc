@@ -7,7 +7,7 @@
 namespace tandem {
 
 ParameterSlice::ParameterSlice(const Shape& logical, int dim, std::vector<IndexRange> kept)
-    : logical_(logical), local_(logical), dim_(dim), kept_(std::move(kept)) {
+    : logical_(logical), local_(logical), kept_(std::move(kept)) {
   TANDEM_CHECK(dim >= 0 && dim < logical.num_dims() && !kept_.empty());
   int64_t size = 0, last = 0;
   for (const IndexRange& range : kept_) {

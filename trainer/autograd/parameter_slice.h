@@ -29,7 +29,6 @@ class ParameterSlice {
   const Shape& logical() const { return logical_; }
   const Shape& local() const { return local_; }  // the shape of the rank's array
   bool whole() const { return kept_.empty(); }
-  int dim() const { return dim_; }  // the dimension that is cut; -1: none
 
   // Cuts the local elements [begin, end) into runs that are also contiguous in the logical array.
   // Calls visit(local element, logical element, number of elements) for each run, in order.
@@ -53,11 +52,10 @@ class ParameterSlice {
 
  private:
   Shape logical_, local_;
-  int dim_ = -1;
   std::vector<IndexRange> kept_;                 // empty: the whole array
   std::vector<int64_t> local_begin_;             // local index at which each range begins
-  int64_t inner_ = 1;                            // elements of one index of `dim_`
-  int64_t local_block_ = 1, logical_block_ = 1;  // elements of all indices of `dim_`
+  int64_t inner_ = 1;                            // elements of one index of the cut dimension
+  int64_t local_block_ = 1, logical_block_ = 1;  // elements of all its indices
 };
 
 }  // namespace tandem

@@ -192,10 +192,8 @@ void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient
 double DenseOptimizer::GradientSquaredNorm(Stream& stream) const {
   const KernelSpan span(stream, SpanKind::OPTIMIZER, "gradient_norm", 0,
                         static_cast<double>(SizeOf(parameters_->dtype())) * num_elements_);
-  if (stream.on_cuda()) {
-    std::vector<kernels::OptimizerRun> runs = DeviceRuns(/*counted_only=*/true);
-    return kernels::GradientSquaredNorm(runs, stream);
-  }
+  if (stream.on_cuda())
+    return kernels::GradientSquaredNorm(DeviceRuns(/*counted_only=*/true), stream);
   std::vector<double> partials(runs_.size(), 0);
   stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
     const Run& run = runs_[r];

@@ -22,19 +22,7 @@
 
 namespace tandem::lattice {
 
-std::string Layout::ToString() const {
-  return absl::StrCat("dp ", dp, " tp ", tp, " zero ", zero, sequence_parallel ? " sp" : "");
-}
-
-namespace {
-
-std::vector<std::string> AssignmentsOf(const Layout& layout) {
-  std::vector<std::string> sets = {absl::StrCat("parallel.tp=", layout.tp),
-                                   absl::StrCat("parallel.zero=", layout.zero)};
-  return sets;
-}
-
-}  // namespace
+std::string Layout::ToString() const { return absl::StrCat("dp ", dp, " tp ", tp, " zero ", zero); }
 
 Trained Train(const std::string& text, const std::vector<std::string>& sets, const Layout& layout) {
   const support::TempFolder folder;
@@ -44,7 +32,8 @@ Trained Train(const std::string& text, const std::vector<std::string>& sets, con
 Trained TrainIn(const std::string& out, const std::string& text,
                 const std::vector<std::string>& sets, const Layout& layout) {
   std::vector<std::string> all = sets;
-  for (const std::string& set : AssignmentsOf(layout)) all.push_back(set);
+  all.push_back(absl::StrCat("parallel.tp=", layout.tp));
+  all.push_back(absl::StrCat("parallel.zero=", layout.zero));
   const auto job = ParseJob(text, "job", all,
                             {.models = OurKinds().models(), .num_trainers = layout.num_ranks()});
   EXPECT_TRUE(job.ok()) << job.status();

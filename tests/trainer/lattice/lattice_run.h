@@ -10,7 +10,6 @@ namespace tandem::lattice {
 
 struct Layout {
   int dp = 1, tp = 1, zero = 0;
-  bool sequence_parallel = false;
 
   int num_ranks() const { return dp * tp; }
   std::string ToString() const;
