@@ -11,9 +11,10 @@
 namespace tandem::kernels {
 
 // T tokens of B sequences are packed: sequence b is tokens offsets[b] .. offsets[b + 1] - 1.
-// Shapes: q, k, v, output and their gradients are [T, H, D], of one float dtype.
-// Strides: strides[2] == 1, strides[1] == D, strides[0] >= H * D. So q, k and v may be the three
-// parts of one [T, 3 H D] array. All other arrays are dense, and so is the output of a forward
+// Shapes: q, output and their gradients are [T, H, D], k, v and their gradients [T, G, D], of one
+// float dtype. G divides H: heads h of q with equal h / (H / G) share a head of k and v.
+// Strides: strides[2] == 1, strides[1] == D, strides[0] >= heads * D. So q, k and v may be three
+// parts of one array. All other arrays are dense, and so is the output of a forward
 // pass.
 // The H heads may be some of a layer's heads: heads first_head, first_head + 1, ... of all_heads.
 // Dropout on the probabilities: element (query t, head h, key column j) uses random number
@@ -52,7 +53,7 @@ void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream);
 // AttentionForward's on the whole sequence, bit for bit, however the queries are split over calls.
 struct CachedAttentionArgs {
   ArrayView q;       // [Tq, H, D]
-  ArrayView k, v;    // [Tk, H, D], Tk >= Tq; strides as above
+  ArrayView k, v;    // [Tk, G, D], Tk >= Tq; strides as above
   ArrayView output;  // [Tq, H, D], dense
   double scale = 1;
 };

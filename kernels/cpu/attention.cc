@@ -1,6 +1,8 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <type_traits>
 
 #include "kernels/cpu/attention/tiles.h"
@@ -8,6 +10,7 @@
 #include "kernels/cpu/attention/walk.h"
 #include "kernels/cpu/vector/parallel.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/memory/buffer.h"
 #include "kernels/memory/kernel_span.h"
 
 // Checks shapes and types, and splits attention into one task per (sequence, head).
@@ -16,26 +19,28 @@ namespace tandem::kernels {
 
 namespace {
 
-// The rows of a [T, H, D] view with q's H and D.
+// The rows of a [T, G, D] view with q's D, whose heads q's heads share.
 template <class S>
 TokenRows<S> RowsOf(const ArrayView& view, const ArrayView& q) {
   const Shape& shape = view.shape;
-  TANDEM_CHECK(shape.num_dims() == 3 && shape[1] == q.shape[1] && shape[2] == q.shape[2])
+  TANDEM_CHECK(shape.num_dims() == 3 && shape[1] > 0 && q.shape[1] % shape[1] == 0 &&
+               shape[2] == q.shape[2])
       << shape << " and q " << q.shape;
   TANDEM_CHECK(shape[0] == 0 ||
                (view.strides[2] == 1 && (shape[1] == 1 || view.strides[1] == shape[2])))
       << "strides " << view.strides << " of " << shape;
   TANDEM_CHECK(shape[0] <= 1 || view.strides[0] >= shape[1] * shape[2])
       << "strides " << view.strides << " of " << shape;
-  return {view.as<std::remove_const_t<S>>(), shape[0] <= 1 ? shape[1] * shape[2] : view.strides[0]};
+  return {view.as<std::remove_const_t<S>>(), shape[0] <= 1 ? shape[1] * shape[2] : view.strides[0],
+          q.shape[1] / shape[1]};
 }
 
 template <class S>
 AttentionProblem<S> ProblemOf(const ArrayView& q, const ArrayView& k, const ArrayView& v,
                               const ArrayView& output, double scale) {
   AttentionProblem<S> p;
-  TANDEM_CHECK_EQ(k.shape[0], v.shape[0]);
-  TANDEM_CHECK_EQ(output.shape[0], q.shape[0]);
+  TANDEM_CHECK(k.shape == v.shape) << k.shape << " and " << v.shape;
+  TANDEM_CHECK(output.shape == q.shape) << output.shape << " and " << q.shape;
   p.q = RowsOf<const S>(q, q);
   p.k = RowsOf<const S>(k, q);
   p.v = RowsOf<const S>(v, q);
@@ -121,6 +126,40 @@ void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward
   });
 }
 
+// Gradients of keys or values with a head for each head of q. Heads that are shared are summed into
+// `to`, [T, G, D].
+class SharedGradients {
+ public:
+  SharedGradients(const ArrayView& to, const ArrayView& q)
+      : to_(to), memory_(Buffer::Allocate(q.num_elements() * SizeOf(q.dtype), Device{})) {
+    view_ = ArrayView(memory_->data(), q.dtype, q.shape);
+  }
+  const ArrayView& view() const { return view_; }
+
+  template <class S>
+  void Sum(Stream& stream) const {
+    const int64_t heads = view_.shape[1], depth = view_.shape[2], sharing = heads / to_.shape[1];
+    const S* const from = view_.as<S>();
+    ParallelRows(stream, to_.shape[0], heads * depth, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        for (int64_t g = 0; g < to_.shape[1]; ++g) {
+          const S* const first = from + (t * heads + g * sharing) * depth;
+          S* const to = to_.as<S>() + t * to_.strides[0] + g * depth;
+          for (int64_t i = 0; i < depth; ++i) {
+            Compute<S> sum = Load(first[i]);
+            for (int64_t h = 1; h < sharing; ++h) sum += Load(first[h * depth + i]);
+            to[i] = Store<S>(sum);
+          }
+        }
+      }
+    });
+  }
+
+ private:
+  ArrayView to_, view_;
+  std::shared_ptr<Buffer> memory_;
+};
+
 // The work of a pass, per visible pair of query and key. Besides products, a pair takes vector
 // instructions: 13 for an exponential (11 if rounded to bf16), 2 for maximum and sum, 3 for the
 // gradient of the score. A mask takes its random bits and 2, or 3 if applied twice.
@@ -166,7 +205,10 @@ void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
   TANDEM_CHECK(args.output.is_dense()) << args.output.strides;
   const double bytes = static_cast<double>(4 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
   const KernelSpan span = SpanOf("attention_forward", args, kForwardWork, bytes, stream);
-  if (stream.on_cuda()) return cuda::AttentionForward(args, stream);
+  if (stream.on_cuda()) {
+    TANDEM_CHECK(args.k.shape == args.q.shape) << "no CUDA kernel for shared heads";
+    return cuda::AttentionForward(args, stream);
+  }
   WithStorageType(args.q.dtype, [&](auto zero) {
     const auto p = ProblemOf<decltype(zero)>(args, args.output, args.log_sum_exp);
     WithProducts(p, [&](auto products) {
@@ -191,11 +233,18 @@ void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
     }
     p.grad_output = RowsOf<const S>(args.grad_output, args.q);
     p.grad_q = RowsOf<S>(args.grad_q, args.q);
-    p.grad_k = RowsOf<S>(args.grad_k, args.q);
-    p.grad_v = RowsOf<S>(args.grad_v, args.q);
+    std::optional<SharedGradients> k, v;
+    if (args.k.shape[1] < args.q.shape[1]) {
+      k.emplace(args.grad_k, args.q);
+      v.emplace(args.grad_v, args.q);
+    }
+    p.grad_k = RowsOf<S>(k ? k->view() : args.grad_k, args.q);
+    p.grad_v = RowsOf<S>(v ? v->view() : args.grad_v, args.q);
     WithProducts(p, [&](auto products) {
       RunTasks<typename decltype(products)::type>(p, args.offsets.num_elements() - 1, true, stream);
     });
+    if (k) k->Sum<S>(stream);
+    if (v) v->Sum<S>(stream);
   });
 }
 

@@ -44,9 +44,9 @@ void TakeScratch(const Cut& cut) {
 template <class S>
 void LoadHead(const AttentionProblem<S>& p, int64_t head, const TokenRows<const S>& from,
               int64_t token, int64_t rows, Compute<S>* to) {
-  Vectorised(
-      [=, first = from.data + token * from.stride + head * p.depth, stride = from.stride,
-       depth = p.depth] { LoadRows(first, stride, rows, depth, RoundUp(depth, kLanes), to); });
+  Vectorised([=, first = from.At(token, head, p.depth), stride = from.stride, depth = p.depth] {
+    LoadRows(first, stride, rows, depth, RoundUp(depth, kLanes), to);
+  });
 }
 
 }  // namespace tandem::kernels

@@ -14,11 +14,17 @@
 
 namespace tandem::kernels {
 
-// A [T, H, D] array: tokens lie `stride` elements apart, heads D elements apart.
+// A [T, H, D] array: tokens lie `stride` elements apart, heads D elements apart. `sharing`
+// neighbouring heads of queries share one of its heads.
 template <class S>
 struct TokenRows {
   S* data = nullptr;
-  int64_t stride = 0;
+  int64_t stride = 0, sharing = 1;
+
+  // The row of a head of queries.
+  S* At(int64_t token, int64_t head, int64_t depth) const {
+    return data + token * stride + head / sharing * depth;
+  }
 };
 
 // The arguments, in one storage type.

@@ -187,7 +187,7 @@ class TileProducts {
   }
 
   HeadRows<BFloat16> RowsInPlace(const TokenRows<const BFloat16>& from, int64_t token) const {
-    return {from.data + token * from.stride + task_.head * depth_, from.stride};
+    return {from.At(token, task_.head, depth_), from.stride};
   }
   // Takes room for the last tile's rows, if it is incomplete.
   BFloat16* TakeLastTile(Arena& arena, KeyRows& keys) const {

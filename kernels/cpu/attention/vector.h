@@ -123,8 +123,7 @@ class VectorProducts {
   // The head's rows in place, if they have the products' type and width; else none.
   HeadRows<T> RowsInPlace(const TokenRows<const S>& from, int64_t token) const {
     if constexpr (std::is_same_v<S, T>) {
-      if (width_ == p_.depth)
-        return {from.data + token * from.stride + task_.head * p_.depth, from.stride};
+      if (width_ == p_.depth) return {from.At(token, task_.head, p_.depth), from.stride};
     }
     return {};
   }

@@ -151,7 +151,7 @@ class AttentionWalk {
   template <class Element>
   void Expect(const TokenRows<Element>& rows, const AttentionTask& task, int64_t token,
               int64_t count) {
-    prefetch_.Add(rows.data + token * rows.stride + task.head * p_.depth,
+    prefetch_.Add(rows.At(token, task.head, p_.depth),
                   rows.stride * static_cast<int64_t>(sizeof(S)), count,
                   p_.depth * static_cast<int64_t>(sizeof(S)));
   }
@@ -165,7 +165,7 @@ class AttentionWalk {
   }
   template <class Element>
   Element* HeadOf(const TokenRows<Element>& rows, int64_t token) const {
-    return rows.data + token * rows.stride + task_.head * p_.depth;
+    return rows.At(token, task_.head, p_.depth);
   }
 
   void PrepareMask() {
