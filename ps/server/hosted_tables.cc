@@ -259,6 +259,7 @@ void HostedTables::Statistics(std::function<void(absl::StatusOr<StatisticsReply>
     RETURN_IF_ERROR(failed_);
     StatisticsReply common;
     common.set_pulls(counts_.pulls);
+    common.set_pulled_rows(counts_.pulled_rows);
     common.set_pushes(counts_.pushes);
     common.set_repeated_pushes(counts_.repeated_pushes);
     common.set_commits(counts_.commits);

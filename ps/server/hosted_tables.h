@@ -75,7 +75,7 @@ class HostedTables {
  protected:
   // Counts of messages; for commits, counts of applied steps.
   struct Counts {
-    uint64_t pulls = 0, pushes = 0, repeated_pushes = 0, commits = 0;
+    uint64_t pulls = 0, pulled_rows = 0, pushes = 0, repeated_pushes = 0, commits = 0;
   };
 
   ~HostedTables() = default;

@@ -23,6 +23,7 @@ struct ParkedPull {
   bool create;
   std::function<void(absl::Status)> done;
   uint64_t trace_id;
+  uint64_t num_rows = 0;
 };
 
 class ParkedPulls {

@@ -38,6 +38,7 @@ TableHost::~TableHost() {
 
 void TableHost::PostPull(ParkedPull pull) {
   ++counts_.pulls;
+  counts_.pulled_rows += pull.num_rows;
   workers_.PostToOwners(
       std::move(pull.shares),
       [create = pull.create, step = pull.step](Table& table, const TableWorkers::Share& share) {
@@ -61,6 +62,7 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
+      pull.num_rows += static_cast<uint64_t>(part.count);
       if (part.row_of != nullptr) {
         RETURN_IF_ERROR(workers_.AddSums(*spec, part.ids, part.count, part.row_of, part.weights,
                                          static_cast<float*>(part.rows), &pull.shares,

@@ -93,6 +93,7 @@ TableStatistics GuardStatistics(const TableSpec& spec, const ValueGuardStatistic
 void MergeStatistics(const StatisticsReply& part, StatisticsReply* total) {
   for (const TableStatistics& table : part.tables()) MergeTable(table, total);
   total->set_pulls(total->pulls() + part.pulls());
+  total->set_pulled_rows(total->pulled_rows() + part.pulled_rows());
   total->set_pushes(total->pushes() + part.pushes());
   total->set_repeated_pushes(total->repeated_pushes() + part.repeated_pushes());
   total->set_commits(total->commits() + part.commits());

@@ -30,6 +30,21 @@ TEST(LayoutTest, ProcessesThatCutAModelEqualThreadsAndAgreeWithOneProcess) {
   EXPECT_NE(inspected.out.find("params_hash "), std::string::npos) << inspected.out;
 }
 
+// Ranks that cut a recommender need the same rows: one of them pulls and pushes.
+TEST(LayoutTest, CutRanksPullAndPushTheirRowsOnce) {
+  SmallJob job;
+  const Arguments layout{"--dp", "2", "--tp", "2", "--ps", "2"};
+  const std::string processes = job.HashOf("run", layout);
+  EXPECT_EQ(job.HashOf("local", {"--dp", "2", "--tp", "2", "--local"}), processes);
+  EXPECT_EQ(job.HashOf("merged", With(layout, {"--set", "ps.merge_pushes=true"})), processes);
+  job.HashOf("whole", {"--dp", "2", "--ps", "2"});
+  EXPECT_EQ(job.Summary("run", "pulled_rows"), job.Summary("whole", "pulled_rows"));
+  EXPECT_EQ(job.Summary("run", "served_rows"), job.Summary("run", "pulled_rows"));
+  const std::vector<double> run = job.Losses("run"), whole = job.Losses("whole");
+  ASSERT_EQ(run.size(), whole.size());
+  for (size_t i = 0; i < run.size(); ++i) EXPECT_NEAR(run[i] / whole[i], 1, 1e-5) << "step " << i;
+}
+
 TEST(LayoutTest, AStoppedRunGoesOnUnderAnotherLayout) {
   SmallJob job(SmallJobKind::CUT);
   job.HashOf("whole", {"--local"});

@@ -14,6 +14,7 @@ inline const tasks::Kinds& OurKinds() {
 }
 
 using SequenceRecData = tasks::DataOf<tasks::SequenceRecTask>;
-using GptData = tasks::DataOf<tasks::TextTask>;
+using GptData = tasks::DataOf<tasks::GptTask>;
+using LlamaData = tasks::DataOf<tasks::LlamaTask>;
 
 }  // namespace tandem

@@ -176,6 +176,12 @@ class BackwardPass {
                 {node->sequence(), static_cast<int>(i), std::move(completion.gradients[i])});
       }
     }
+    // Communication that needs these gradients goes on while the weights' are computed.
+    while (!context_.failed() && !ready_.empty() && ready_.top()->StartsWork()) {
+      Node* const starting = ready_.top();
+      ready_.pop();
+      RunNode(starting);
+    }
     if (deferred_ != nullptr && !node->weights().empty() && !skip_weights) {
       deferred_->nodes_.push_back(owners_[node]);
       return;

@@ -1,5 +1,6 @@
 // The backward pass. It counts dependencies and runs the ready node with the latest forward
-// operation first. A node may complete later and on another thread. Several roots run in one pass.
+// operation first, and nodes that start communication before weight halves. A node may complete
+// later and on another thread. Several roots run in one pass.
 // The engine sums gradients that meet at a node in the forward order of their consumers, whatever
 // order they arrive in. So the bits are fixed.
 // Thread rule: Backward runs on its caller's thread; completions may come from any thread.

@@ -7,12 +7,13 @@ namespace {
 class FunctionNode : public Node {
  public:
   FunctionNode(std::string name, uint64_t sequence, std::vector<std::shared_ptr<Node>> inputs,
-               std::vector<std::shared_ptr<Node>> weights, BackwardFunction backward_input,
-               BackwardFunction backward_weight, bool reads_gradient_on_host)
+               std::vector<std::shared_ptr<Node>> weights, FunctionParts parts)
       : Node(std::move(name), sequence, std::move(inputs), std::move(weights)),
-        backward_input_(std::move(backward_input)),
-        backward_weight_(std::move(backward_weight)),
-        reads_gradient_on_host_(reads_gradient_on_host) {}
+        backward_input_(std::move(parts.backward_input)),
+        backward_weight_(std::move(parts.backward_weight)),
+        reads_gradient_on_host_(parts.reads_gradient_on_host),
+        starts_work_(parts.starts_work),
+        recoverable_(std::move(parts.recoverable)) {}
 
   void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override {
     if (!weights().empty()) gradient_ = gradient;
@@ -23,16 +24,20 @@ class FunctionNode : public Node {
     return backward_weight_ ? backward_weight_(context, gradient_) : std::vector<Tensor>();
   }
   bool ReadsGradientOnHost() const override { return reads_gradient_on_host_; }
+  bool StartsWork() const override { return starts_work_; }
+  std::shared_ptr<Recoverable> recoverable() const override { return recoverable_; }
   void Release() override {
     backward_input_ = nullptr;
     backward_weight_ = nullptr;
     gradient_ = Tensor();
+    recoverable_ = nullptr;
   }
 
  private:
   BackwardFunction backward_input_;
   BackwardFunction backward_weight_;
-  const bool reads_gradient_on_host_;
+  const bool reads_gradient_on_host_, starts_work_;
+  std::shared_ptr<Recoverable> recoverable_;
   Tensor gradient_;  // kept between the two halves
 };
 
@@ -91,11 +96,10 @@ Variable Record(Context& context, std::string name, Tensor output, FunctionParts
   auto weights = NodesOf(parts.weights, &any_weight);
   if (!context.training() || (!any_input && !any_weight))
     return Variable::Constant(std::move(output));
+  if (!any_input) parts.backward_input = nullptr;
   auto node = std::make_shared<FunctionNode>(
       std::move(name), context.NextNode(), std::move(inputs),
-      any_weight ? std::move(weights) : std::vector<std::shared_ptr<Node>>(),
-      any_input ? std::move(parts.backward_input) : nullptr, std::move(parts.backward_weight),
-      parts.reads_gradient_on_host);
+      any_weight ? std::move(weights) : std::vector<std::shared_ptr<Node>>(), std::move(parts));
   return Variable(std::move(output), std::move(node));
 }
 

@@ -20,8 +20,10 @@ struct FunctionParts {
   std::vector<Variable> inputs;
   BackwardFunction backward_input;
   std::vector<Variable> weights = {};
-  BackwardFunction backward_weight = nullptr;  // gets the same gradient as backward_input
-  bool reads_gradient_on_host = false;         // Node::ReadsGradientOnHost
+  BackwardFunction backward_weight = nullptr;          // gets the same gradient as backward_input
+  bool reads_gradient_on_host = false;                 // Node::ReadsGradientOnHost
+  bool starts_work = false;                            // Node::StartsWork
+  std::shared_ptr<Recoverable> recoverable = nullptr;  // Node::recoverable
 };
 
 // Returns the output Variable of an operation. It is a constant if no input needs a gradient or the

@@ -14,6 +14,16 @@
 
 namespace tandem {
 
+// A tensor that is made again when a backward pass needs it, instead of being kept since forward.
+class Recoverable {
+ public:
+  virtual ~Recoverable() = default;
+  // Starts the work without waiting for it. May be called again.
+  virtual void Start(Context& context) = 0;
+  // Returns the tensor. Keeps it until this object goes.
+  virtual Tensor Value(Context& context) = 0;
+};
+
 class Node {
  public:
   // Takes one gradient per input edge, in order; an undefined tensor means "none". May be called
@@ -45,6 +55,12 @@ class Node {
   // True if the first half reads the numbers of its gradient on the host. The root gradient of 1 of
   // such a node lies in host memory, so the host need not wait for the device.
   virtual bool ReadsGradientOnHost() const { return false; }
+  // True if the first half starts work that goes on elsewhere, e.g. in a process group. The engine
+  // runs it before the weight halves of other nodes, which then overlap with that work.
+  virtual bool StartsWork() const { return false; }
+  // Makes the node's output again in backward, so that consumers do not keep the output. Null: they
+  // keep it.
+  virtual std::shared_ptr<Recoverable> recoverable() const { return nullptr; }
   // True if the first half must run although no gradient reached this node, because another output
   // of the operation received one.
   virtual bool HasGradientElsewhere() const { return false; }

@@ -9,13 +9,14 @@
 
 namespace tandem {
 
-Variable ParameterSet::Add(const std::string& name, const ParameterSlice& slice,
-                           const Tensor& value, bool decay) {
+Variable ParameterSet::Add(const std::string& name, const ParameterPart& part, const Tensor& value,
+                           bool decay) {
   for (const auto& parameter : parameters_)
     TANDEM_CHECK(parameter->name != name) << name << " exists already";
   auto parameter = std::make_unique<Parameter>();
   parameter->name = name;
-  parameter->slice = slice;
+  parameter->slice = part.slice;
+  parameter->record = part.record;
   parameter->variable = Variable::Leaf(Place(value), name);
   parameter->decay = decay;
   parameters_.push_back(std::move(parameter));
@@ -32,23 +33,22 @@ Tensor ParameterSet::Fill(const ParameterSlice& slice, const Value& value) const
   return tensor;
 }
 
-Variable ParameterSet::Normal(const std::string& name, const ParameterSlice& slice, double stddev) {
+Variable ParameterSet::Normal(const std::string& name, const ParameterPart& part, double stddev) {
   const RandomKey key{seed_, StableHash(name)};
-  return Add(name, slice, Fill(slice, [&](uint64_t i) { return stddev * RandomNormal(key, 0, i); }),
-             slice.logical().num_dims() >= 2);
+  const auto value = [&](uint64_t i) { return stddev * RandomNormal(key, 0, i); };
+  return Add(name, part, Fill(part.slice, value), part.slice.logical().num_dims() >= 2);
 }
 
-Variable ParameterSet::Uniform(const std::string& name, const ParameterSlice& slice, double bound) {
+Variable ParameterSet::Uniform(const std::string& name, const ParameterPart& part, double bound) {
   const RandomKey key{seed_, StableHash(name)};
   const auto value = [&](uint64_t i) {
     return bound * (2.0 * UnitFloat(RandomBits(key, 0, i)) - 1);
   };
-  return Add(name, slice, Fill(slice, value), slice.logical().num_dims() >= 2);
+  return Add(name, part, Fill(part.slice, value), part.slice.logical().num_dims() >= 2);
 }
 
-Variable ParameterSet::Constant(const std::string& name, const ParameterSlice& slice,
-                                double value) {
-  return Add(name, slice, Fill(slice, [value](uint64_t) { return value; }), /*decay=*/false);
+Variable ParameterSet::Constant(const std::string& name, const ParameterPart& part, double value) {
+  return Add(name, part, Fill(part.slice, [value](uint64_t) { return value; }), /*decay=*/false);
 }
 
 std::vector<Parameter*> ParameterSet::pointers() const {

@@ -1,7 +1,7 @@
-// A dense parameter: its logical name, the slice of it that this rank holds, its leaf, and what
-// must be summed to complete its gradient. Parameters are made through a ParameterSet, whose order
-// (the order of creation) is the order of buckets, states and files. Thread rule: one thread builds
-// and uses a set.
+// A dense parameter: its logical name, the slice of it that this rank holds, its leaf, and the
+// record of what must be summed to complete its gradient. Parameters are made through a
+// ParameterSet, whose order (the order of creation) is the order of buckets, states and files.
+// Thread rule: one thread builds and uses a set.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,36 @@
 
 namespace tandem {
 
-// Mesh axes over which ranks hold partial sums of this gradient (a bit set): the record from which
-// every reduction is derived. A parameter that is whole on every rank and sees a part of the batch
-// is partial over DP.
-enum PartialAxis : uint32_t { kPartialOverDp = 1, kPartialOverTp = 2, kPartialOverCp = 4 };
+// Which ranks hold the same elements of a parameter, and whose gradients are parts of one sum.
+// Every reduction is derived from the record: sums over replicas and over tensor-parallel ranks,
+// and who counts an element in norms, hashes and files.
+struct GradientRecord {
+  // Neighbouring tensor-parallel ranks that hold the same elements: 1 for a cut parameter, all for
+  // a whole one, in between for copies of keys' and values' heads. 0: the model has not said.
+  int holders = 0;
+  // Each holder has the gradient of its own rows or heads. False: holders have equal gradients.
+  bool partial_over_tp = false;
+  // Each replica has the gradient of its part of the batch.
+  bool partial_over_dp = true;
+
+  bool operator==(const GradientRecord&) const = default;
+};
+
+// A rank's part of a parameter. Made of a shape, the whole parameter without a record.
+struct ParameterPart {
+  ParameterPart(const Shape& logical) : slice(logical) {}  // NOLINT: a shape is a part
+  ParameterPart(ParameterSlice slice, GradientRecord record = {})
+      : slice(std::move(slice)), record(record) {}
+
+  ParameterSlice slice;
+  GradientRecord record;
+};
 
 struct Parameter {
   std::string name;  // "blocks.0.attention.qkv.weight"
   ParameterSlice slice;
+  GradientRecord record;
   Variable variable;  // the rank's array
-  uint32_t partial_over = kPartialOverDp;
   bool decay = true;  // weight decay applies (matrices; not biases and norms)
 
   const Shape& shape() const { return variable.shape(); }  // of the rank's array
@@ -39,20 +59,10 @@ class ParameterSet {
   ParameterSet(uint64_t seed, DType dtype, Stream* stream = nullptr)
       : seed_(seed), dtype_(dtype), stream_(stream) {}
 
-  Variable Normal(const std::string& name, const Shape& shape, double stddev) {
-    return Normal(name, ParameterSlice(shape), stddev);
-  }
+  Variable Normal(const std::string& name, const ParameterPart& part, double stddev);
   // Values in (-bound, bound).
-  Variable Uniform(const std::string& name, const Shape& shape, double bound) {
-    return Uniform(name, ParameterSlice(shape), bound);
-  }
-  Variable Constant(const std::string& name, const Shape& shape, double value) {
-    return Constant(name, ParameterSlice(shape), value);
-  }
-  // The same for a parameter of which this rank holds a slice.
-  Variable Normal(const std::string& name, const ParameterSlice& slice, double stddev);
-  Variable Uniform(const std::string& name, const ParameterSlice& slice, double bound);
-  Variable Constant(const std::string& name, const ParameterSlice& slice, double value);
+  Variable Uniform(const std::string& name, const ParameterPart& part, double bound);
+  Variable Constant(const std::string& name, const ParameterPart& part, double value);
 
   DType dtype() const { return dtype_; }
   const std::vector<std::unique_ptr<Parameter>>& all() const { return parameters_; }
@@ -80,8 +90,7 @@ class ParameterSet {
   void RefreshShadows(Stream& stream);
 
  private:
-  Variable Add(const std::string& name, const ParameterSlice& slice, const Tensor& value,
-               bool decay);
+  Variable Add(const std::string& name, const ParameterPart& part, const Tensor& value, bool decay);
   // Makes an array of `slice` whose elements are value(logical element).
   template <class Value>
   Tensor Fill(const ParameterSlice& slice, const Value& value) const;

@@ -78,7 +78,7 @@ absl::StatusOr<BenchJob> MakeBenchJob(const std::string& preset,
   if (preset == "gpt" || preset == "gpt2") {
     const bool small = preset == "gpt";
     ASSIGN_OR_RETURN(bench.job, ParseJob(small ? kGpt : kGpt2, "preset " + preset, sets, load));
-    bench.data = std::make_unique<tasks::DataOf<tasks::TextTask>>(tasks::TextFile{RandomText(
+    bench.data = std::make_unique<tasks::DataOf<tasks::GptTask>>(tasks::TextFile{RandomText(
         small ? kGptVocabulary : kGpt2Vocabulary, bench.job.model().gpt().max_length())});
   } else if (preset == "sasrec") {
     ASSIGN_OR_RETURN(bench.job, ParseJob(kSasRec, "preset sasrec", sets, load));

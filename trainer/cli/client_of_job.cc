@@ -9,9 +9,37 @@
 #include "ps/caching/geo_client.h"
 #include "ps/caching/merged_client.h"
 #include "ps/client/remote_client.h"
+#include "trainer/parallel/mesh.h"
 #include "trainer/sparse/group_exchange.h"
 
 namespace tandem::cli {
+
+namespace {
+
+parallel::MeshShape ShapeOf(const Job& job) {
+  return {.tp = job.parallel().tp(), .dp = job.parallel().dp()};
+}
+
+}  // namespace
+
+int ReplicaOf(const Job& job, int rank) {
+  return parallel::PlaceOn(parallel::Axis::DP, ShapeOf(job), rank);
+}
+
+bool IsClient(const Job& job, int rank) {
+  return parallel::PlaceOn(parallel::Axis::TP, ShapeOf(job), rank) == 0;
+}
+
+absl::StatusOr<comm::ProcessGroup*> ClientsAmong(const Job& job, comm::ProcessGroup& trainers,
+                                                 std::unique_ptr<comm::ProcessGroup>* owned) {
+  if (job.parallel().tp() == 1) return &trainers;
+  const bool is_client = IsClient(job, trainers.rank());
+  if (!job.ps().merge_pushes()) return is_client ? &trainers : nullptr;
+  ASSIGN_OR_RETURN(*owned,
+                   trainers.Split(is_client ? 0 : 1, trainers.rank(), "clients",
+                                  absl::Now() + absl::Seconds(job.runtime().timeout_seconds())));
+  return is_client ? owned->get() : nullptr;
+}
 
 absl::StatusOr<ps::ClientStack> MergePushes(const Job& job, ps::ClientStack clients,
                                             ps::MergedPushes& pushes, comm::ProcessGroup& trainers,
@@ -26,20 +54,19 @@ absl::StatusOr<ps::ClientStack> MergePushes(const Job& job, ps::ClientStack clie
   return clients;
 }
 
-ps::ClientStack ClientOfJob(const Job& job, ps::ClientStack clients, int trainer,
-                            int num_trainers) {
+ps::ClientStack ClientOfJob(const Job& job, ps::ClientStack clients, int replica) {
   const ParameterServer& options = job.ps();
   if (options.consistency() == GEO) {
     clients.Wrap<ps::GeoClient>(
-        ps::GeoClientOptions{.num_trainers = static_cast<uint32_t>(num_trainers),
+        ps::GeoClientOptions{.num_trainers = static_cast<uint32_t>(job.parallel().dp()),
                              .geo_steps = static_cast<uint64_t>(options.geo_steps()),
-                             .trainer = static_cast<uint32_t>(trainer)});
+                             .trainer = static_cast<uint32_t>(replica)});
   } else if (options.cache_rows() > 0) {
     clients.Wrap<ps::CachedClient>(
         ps::CacheOptions{.rows_per_table = static_cast<size_t>(options.cache_rows()),
                          .read_bound = static_cast<uint32_t>(options.read_bound()),
                          .write_bound = static_cast<uint32_t>(options.write_bound()),
-                         .trainer = static_cast<uint32_t>(trainer)});
+                         .trainer = static_cast<uint32_t>(replica)});
   }
   return clients;
 }

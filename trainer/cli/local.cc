@@ -5,6 +5,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
+#include "ps/client/idle_client.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "rpc/store/store.h"
@@ -47,6 +48,22 @@ absl::StatusOr<report::RunSummary> RunOne(const Job& job, const tasks::JobData& 
   return loop::RunReplica(job, data, environment);
 }
 
+// The clients of one trainer. `owned` keeps what they need.
+absl::StatusOr<ps::ClientStack> LocalClientsOf(const Job& job, ps::TableHost& host,
+                                               comm::ProcessGroup& trainers,
+                                               std::unique_ptr<comm::ProcessGroup>* owned) {
+  ASSIGN_OR_RETURN(comm::ProcessGroup* const among, ClientsAmong(job, trainers, owned));
+  if (among == nullptr) return ps::ClientStack(std::make_unique<ps::IdleClient>());
+  const int replica = ReplicaOf(job, trainers.rank());
+  auto local = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(replica),
+                                                 static_cast<uint32_t>(job.parallel().dp()),
+                                                 job::ConsistencyOf(job));
+  ps::MergedPushes& pushes = *local;
+  ASSIGN_OR_RETURN(auto merged,
+                   MergePushes(job, std::move(local), pushes, *among, /*num_servers=*/0));
+  return ClientOfJob(job, std::move(merged), replica);
+}
+
 absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobData& data,
                                                int num_trainers,
                                                const checkpoint::Checkpoint* resumed,
@@ -60,20 +77,16 @@ absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobD
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_trainers; ++rank) {
     threads.emplace_back([&, rank] {
-      auto local = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank),
-                                                     static_cast<uint32_t>(num_trainers),
-                                                     job::ConsistencyOf(job));
-      ps::MergedPushes& pushes = *local;
-      auto merged = MergePushes(job, std::move(local), pushes, *groups[rank], /*num_servers=*/0);
-      if (!merged.ok()) {
-        results[rank] = merged.status();
+      std::unique_ptr<comm::ProcessGroup> owned;
+      const auto clients = LocalClientsOf(job, host, *groups[rank], &owned);
+      if (!clients.ok()) {
+        results[rank] = clients.status();
         return;
       }
-      const ps::ClientStack clients = ClientOfJob(job, *std::move(merged), rank, num_trainers);
       results[rank] = RunOne(job, data, &store,
                              {.resume = resumed,
                               .group = groups[rank].get(),
-                              .clients = clients,
+                              .clients = *clients,
                               .output = rank == 0 ? output : nullptr,
                               .num_servers = 0,
                               .stop_requested = SignalReceived});

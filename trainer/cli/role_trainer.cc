@@ -5,6 +5,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "ps/client/idle_client.h"
 #include "ps/client/remote_client.h"
 #include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
@@ -70,11 +71,14 @@ WireFormat WireOf(ParameterServer::Wire::Format format) {
 
 std::unique_ptr<ps::RemoteClient> MakeClient(const rpc::MasterClient& master, const Job& job) {
   const rpc::Assignment& assignment = master.assignment();
+  RequestHeader header = master.MakeHeader();
+  header.mutable_sender()->set_rank(
+      static_cast<uint32_t>(ReplicaOf(job, static_cast<int>(assignment.rank))));
   std::vector<std::string> addresses;
   for (const rpc::Member& member : assignment.MembersOf(PS)) addresses.push_back(member.address);
   return std::make_unique<ps::RemoteClient>(
-      addresses, ps::Router::FromShardMap(assignment.shard_map), master.MakeHeader(),
-      static_cast<uint32_t>(assignment.MembersOf(TRAINER).size()),
+      addresses, ps::Router::FromShardMap(assignment.shard_map), std::move(header),
+      static_cast<uint32_t>(job.parallel().dp()),
       ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()),
                               .consistency = job::ConsistencyOf(job),
                               .wire = WireOf(job.ps().wire()),
@@ -82,17 +86,36 @@ std::unique_ptr<ps::RemoteClient> MakeClient(const rpc::MasterClient& master, co
                               .credentials = master.credentials()});
 }
 
+// The clients of one trainer, and the innermost one if it reaches the servers.
+struct RemoteClients {
+  ps::ClientStack clients;
+  const ps::RemoteClient* reached = nullptr;
+};
+
+// `among`: ClientsAmong the trainers.
+absl::StatusOr<RemoteClients> RemoteClientsOf(const rpc::MasterClient& master, const Job& job,
+                                              comm::ProcessGroup* among) {
+  if (among == nullptr) return RemoteClients{std::make_unique<ps::IdleClient>(), nullptr};
+  const int num_ps = static_cast<int>(master.assignment().MembersOf(PS).size());
+  auto remote = MakeClient(master, job);
+  ps::RemoteClient& reached = *remote;
+  ASSIGN_OR_RETURN(auto merged, MergePushes(job, std::move(remote), reached, *among, num_ps));
+  const int replica = ReplicaOf(job, static_cast<int>(master.assignment().rank));
+  return RemoteClients{ClientOfJob(job, std::move(merged), replica), &reached};
+}
+
 // A note for the user if servers of this host were not reached through shared memory; empty: none.
-std::string SharedMemoryNote(const ps::RemoteClient& client, const rpc::Assignment& assignment,
+std::string SharedMemoryNote(const ps::RemoteClient* client, const rpc::Assignment& assignment,
                              const Job& job) {
+  if (client == nullptr) return "";
   int num_here = 0;
   for (const rpc::Member& server : assignment.MembersOf(PS)) {
     num_here += server.host == assignment.MembersOf(TRAINER)[assignment.rank].host;
   }
   if (job.ps().transport() != ParameterServer::AUTO || job.placement() != Job::PS ||
-      client.num_shared() >= num_here)
+      client->num_shared() >= num_here)
     return "";
-  return absl::StrCat("rows of ", num_here - client.num_shared(), " of ", num_here,
+  return absl::StrCat("rows of ", num_here - client->num_shared(), " of ", num_here,
                       " servers on this host went over gRPC: no memory could be shared with them");
 }
 
@@ -147,11 +170,10 @@ absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const 
                                       .size = num_trainers,
                                       .timeout = timeout};
   ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
-  auto remote = MakeClient(master, job);
-  ps::RemoteClient& reached = *remote;  // `clients` owns it
-  ASSIGN_OR_RETURN(auto merged, MergePushes(job, std::move(remote), reached, *group, num_ps));
-  const ps::ClientStack clients =
-      ClientOfJob(job, std::move(merged), static_cast<int>(assignment.rank), num_trainers);
+  std::unique_ptr<comm::ProcessGroup> owned;
+  ASSIGN_OR_RETURN(comm::ProcessGroup* const among, ClientsAmong(job, *group, &owned));
+  ASSIGN_OR_RETURN(const RemoteClients remote, RemoteClientsOf(master, job, among));
+  const ps::ClientStack& clients = remote.clients;
   comm::DeviceGroup device_group;
   const absl::Cleanup clear = [&abortable] { abortable.Clear(); };
   RETURN_IF_ERROR(abortable.Set(clients.rows));
@@ -172,7 +194,7 @@ absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const 
                                          .stop_requested = SignalReceived,
                                          .master = &master});
   RETURN_IF_ERROR(summary.status());
-  if (const std::string note = SharedMemoryNote(reached, assignment, job);
+  if (const std::string note = SharedMemoryNote(remote.reached, assignment, job);
       output != nullptr && !note.empty())
     output->Note(note);
   if (output != nullptr && options.log_format == report::LogFormat::TEXT)

@@ -45,8 +45,8 @@ void CheckLayout(const Job& job, int num_trainers, Limits* limits) {
   }
   if (tp > 1 && job.device() == CUDA)
     limits->Refuse("parallel.tp", tp, "1 with device CUDA, where layers are not cut yet");
-  if (tp > 1 && job.train().precision() == Train::BF16)
-    limits->Refuse("parallel.tp", tp, "1 with train.precision BF16, where layers are not cut yet");
+  if (tp == 1 && parallel.sequence_parallel())
+    limits->Refuse("parallel.sequence_parallel", "true", "false with parallel.tp 1");
   if (num_trainers <= 0 || tp < 1 || ReplicasOf(job, num_trainers) > 0) return;
   if (num_trainers % tp != 0 && parallel.dp() > 0) {
     limits->Fail("parallel.dp",
@@ -71,7 +71,9 @@ void ResolveLayout(int num_trainers, Job* job) {
   Parallel* const parallel = job->mutable_parallel();
   parallel->set_dp(std::max(1, ReplicasOf(*job, num_trainers)));
   parallel->set_tp(TpOf(*job));
-  if (parallel->tp() > 1) job->set_device(CPU);
+  if (parallel->tp() == 1) return;
+  if (!parallel->has_sequence_parallel()) parallel->set_sequence_parallel(true);
+  job->set_device(CPU);
 }
 
 int NumTrainers(const Job& job) { return job.parallel().dp() * job.parallel().tp(); }

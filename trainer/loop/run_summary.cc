@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/loop/checkpointing.h"
 #include "trainer/report/server_watch.h"
@@ -45,13 +46,15 @@ absl::Status AddHash(const Replica& replica, absl::uint128 held, report::RunSumm
 }
 
 // `of_others` are the statistics that the other replicas' clients keep.
-absl::Status WriteNotes(const Replica& replica, const StatisticsReply& of_others) {
+absl::Status AddStatistics(const Replica& replica, const StatisticsReply& of_others,
+                           report::RunSummary* summary) {
   if (replica.divergence.num_skipped() > 0) {
     replica.Note(absl::StrCat(replica.divergence.num_skipped(),
                               " steps were skipped: their loss or gradients were not finite"));
   }
   ASSIGN_OR_RETURN(StatisticsReply statistics,
                    replica.clients.tables->Statistics().Wait(replica.Deadline()));
+  summary->served_rows = statistics.pulled_rows();
   ps::MergeStatistics(of_others, &statistics);
   for (const std::string& note :
        report::ServerNotes(statistics, /*may_be_stale=*/!replica.is_bsp()))
@@ -71,9 +74,14 @@ absl::StatusOr<report::RunSummary> Summarize(Replica& replica, RunObservers& obs
   ASSIGN_OR_RETURN(const StatisticsReply of_others,
                    report::GatherStatistics(replica.world, replica.clients.tables->OwnStatistics(),
                                             replica.Deadline()));
+  summary.pulled_rows = replica.tables != nullptr ? replica.tables->num_pulled() : 0;
+  RETURN_IF_ERROR(
+      replica.world.Await(replica.world.AllReduce(DenseView(&summary.pulled_rows, Shape{1}),
+                                                  {.tag = StableHash("pulled rows")}),
+                          replica.Deadline()));
   if (replica.output != nullptr) {
     RETURN_IF_ERROR(AddHash(replica, held, &summary));
-    RETURN_IF_ERROR(WriteNotes(replica, of_others));
+    RETURN_IF_ERROR(AddStatistics(replica, of_others, &summary));
     RETURN_IF_ERROR(replica.output->Finish(summary));
   }
   // No replica leaves and takes its part of the job down before rank 0 has read everything.

@@ -92,14 +92,18 @@ absl::Status Step::Commit(Context& context, report::StepRecord& record) {
     return replica_.divergence.Decide(record.step,
                                       absl::StrCat("the gradient of ", name, " is not finite"));
   };
-  std::function<absl::StatusOr<double>(double)> sum_over_ranks;
-  if (replica_.is_cut()) sum_over_ranks = [&](double own) { return SumOverParts(context, own); };
+  std::function<absl::StatusOr<double>(double)> sum_over_ranks, sum_over_clients;
+  if (replica_.is_cut())
+    sum_over_ranks = [&](double own) { return SumOver(replica_.parts(), context, own); };
+  if (replica_.tables != nullptr && replica_.mesh.tp().size() > 1)
+    sum_over_clients = [&](double own) { return SumOver(replica_.mesh.tp(), context, own); };
   ASSIGN_OR_RETURN(const sparse::StepOptimizer::StepResult result,
                    replica_.optimizer.Step(context, {.count = batches_.front().num_targets(),
                                                      .want_norm = record.logged,
                                                      .skip = record.skipped,
                                                      .on_non_finite = on_non_finite,
                                                      .sum_over_ranks = sum_over_ranks,
+                                                     .sum_over_clients = sum_over_clients,
                                                      .flush = TablesAreReadAfter(record.step)}));
   observer_.AfterPart(StepPart::COMPUTE);
   record.learning_rate = result.learning_rate;
@@ -108,11 +112,11 @@ absl::Status Step::Commit(Context& context, report::StepRecord& record) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> Step::SumOverParts(const Context& context, double own) {
+absl::StatusOr<double> Step::SumOver(comm::ProcessGroup& ranks, const Context& context,
+                                     double own) {
   const comm::CollectiveArgs args{.stream = &replica_.stream, .tag = StableHash("norm")};
-  comm::ProcessGroup& parts = replica_.parts();
   RETURN_IF_ERROR(
-      parts.Await(parts.AllReduce(DenseView(&own, Shape{1}), args), context.deadline()));
+      ranks.Await(ranks.AllReduce(DenseView(&own, Shape{1}), args), context.deadline()));
   return own;
 }
 

@@ -31,8 +31,8 @@ class Step {
   absl::Status ShareLoss(const Context& context, double loss_sum, report::StepRecord& record);
   // Updates dense parameters here and rows on their servers, with one scale.
   absl::Status Commit(Context& context, report::StepRecord& record);
-  // Returns the sum over the ranks that hold parts of the dense parameters. Collective.
-  absl::StatusOr<double> SumOverParts(const Context& context, double own);
+  // Returns the sum of the ranks' numbers. Collective.
+  absl::StatusOr<double> SumOver(comm::ProcessGroup& ranks, const Context& context, double own);
   // Drops this step's batch. Asks for the next step's weights and the next batch's rows.
   void MoveOn(int64_t step);
   // True if an evaluation or a checkpoint follows.

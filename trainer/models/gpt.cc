@@ -9,7 +9,12 @@ namespace tandem::models {
 
 namespace {
 
-nn::BlockOptions BlockOptionsOf(const GptOptions& options) {
+Tensor RotaryOf(const GptOptions& options, const ParameterSet& parameters) {
+  return parameters.Place(ops::RotaryTable(options.max_length, options.dim / options.heads,
+                                           options.rotary_base, parameters.dtype()));
+}
+
+nn::BlockOptions BlockOptionsOf(const GptOptions& options, const ParameterSet& parameters) {
   const auto linear = [&](bool bias, double stddev) {
     return nn::LinearOptions{.bias = bias, .init = options.init, .stddev = stddev};
   };
@@ -20,40 +25,47 @@ nn::BlockOptions BlockOptionsOf(const GptOptions& options) {
   return {.dim = options.dim,
           .heads = options.heads,
           .ffn_dim = options.ffn_dim,
+          .kv_heads = options.kv_heads,
+          .rotary = options.rotary_base > 0 ? RotaryOf(options, parameters) : Tensor(),
+          .attention_scale = options.attention_scale,
+          .gated = options.gated,
           .activation = options.activation,
           .dropout = options.dropout,
-          .norm_epsilon = options.norm_epsilon,
-          .norm_bias = options.norm_bias,
+          .norm = options.norm,
           .qkv = linear(options.qkv_bias, options.init_stddev),
           .up = linear(options.linear_bias, options.init_stddev),
           .residual = linear(options.linear_bias, residual_stddev),
-          .attention_scale = options.attention_scale,
           .tp = options.tp};
 }
 
 IndexRange SymbolsOf(const GptOptions& options) {
-  TANDEM_CHECK(options.tp == nullptr || !options.token_rows_outside);
-  return options.tp == nullptr ? IndexRange{0, options.vocabulary_size}
-                               : options.tp->PartOf(options.vocabulary_size);
+  return nn::PartOf(options.vocabulary_size, options.tp);
 }
 
-// The slice of an array whose dimension `dim` is the vocabulary.
-ParameterSlice SliceOfVocabulary(const GptOptions& options, const Shape& shape, int dim) {
-  return options.tp == nullptr ? ParameterSlice(shape)
-                               : ParameterSlice(shape, dim, {SymbolsOf(options)});
+// The part of an array whose dimension `dim` is the vocabulary.
+ParameterPart PartOfVocabulary(const GptOptions& options, const Shape& shape, int dim) {
+  return nn::CutPart(shape, dim, {SymbolsOf(options)}, options.tp);
 }
 
 Variable TokenParameter(const GptOptions& options, ParameterSet& parameters) {
   if (options.token_rows_outside) return Variable();
   const Shape shape{options.vocabulary_size, options.dim};
-  return parameters.Normal("embedding.tokens", SliceOfVocabulary(options, shape, 0),
+  return parameters.Normal("embedding.tokens", PartOfVocabulary(options, shape, 0),
+                           options.embedding_stddev);
+}
+
+Variable PositionParameter(const GptOptions& options, ParameterSet& parameters) {
+  if (options.rotary_base > 0) return Variable();
+  const Shape shape{options.max_length, options.dim};
+  return parameters.Normal("embedding.positions", nn::StreamPart(shape, options.tp),
                            options.embedding_stddev);
 }
 
 std::vector<nn::PreNormBlock> Blocks(const GptOptions& options, ParameterSet& parameters) {
   std::vector<nn::PreNormBlock> blocks;
+  const nn::BlockOptions block = BlockOptionsOf(options, parameters);
   for (int64_t i = 0; i < options.layers; ++i) {
-    blocks.emplace_back(parameters, absl::StrCat("blocks.", i), BlockOptionsOf(options));
+    blocks.emplace_back(parameters, absl::StrCat("blocks.", i), block);
   }
   return blocks;
 }
@@ -64,16 +76,15 @@ Gpt::Gpt(const GptOptions& options, ParameterSet& parameters)
     : options_(options),
       symbols_(SymbolsOf(options)),
       tokens_(TokenParameter(options, parameters)),
-      positions_(parameters.Normal("embedding.positions", Shape{options.max_length, options.dim},
-                                   options.embedding_stddev)),
+      positions_(PositionParameter(options, parameters)),
       embedding_dropout_("embedding.dropout", options.dropout),
       blocks_(Blocks(options, parameters)),
-      final_norm_(parameters, "final_norm", options.dim, options.norm_epsilon, options.norm_bias) {
+      final_norm_(parameters, "final_norm", options.dim, options.norm, options.tp) {
   if (options.tied_embeddings || !options.has_head) return;
   const Shape shape{options.dim, options.vocabulary_size};
   head_.emplace(
-      parameters, "head", SliceOfVocabulary(options, shape, 1),
-      SliceOfVocabulary(options, Shape{options.vocabulary_size}, 0),
+      parameters, "head", PartOfVocabulary(options, shape, 1),
+      PartOfVocabulary(options, Shape{options.vocabulary_size}, 0),
       nn::LinearOptions{
           .bias = options.linear_bias, .init = options.init, .stddev = options.init_stddev});
 }
@@ -88,47 +99,55 @@ const Variable& Gpt::TokenRows(const Variable& tokens) const {
 Variable Gpt::Embed(Context& context, const Variable& tokens, const Tensor& inputs,
                     const Tensor& positions) const {
   const Variable& table = TokenRows(tokens);
-  const Variable rows = options_.tp == nullptr
-                            ? ops::GatherRows(context, table, inputs)
-                            : options_.tp->GatherRows(context, table, symbols_.begin, inputs);
-  return ops::Add(context, rows, ops::GatherRows(context, positions_, positions));
+  const parallel::TensorGroup* const tp = options_.tp;
+  Variable rows;
+  if (tp == nullptr)
+    rows = ops::GatherRows(context, table, inputs);
+  else if (options_.token_rows_outside)
+    rows = tp->Split(context, ops::GatherRows(context, table, inputs));
+  else
+    rows = tp->GatherRows(context, table, symbols_.begin, inputs);
+  if (!positions_.defined()) return rows;
+  const Tensor here = tp == nullptr ? positions : tp->NumbersHere(context, positions);
+  return ops::Add(context, rows, ops::GatherRows(context, positions_, here));
 }
 
-Variable Gpt::Encode(Context& context, const Variable& tokens, const GptInput& input) const {
-  const Variable embedded = Embed(context, tokens, input.inputs, input.rows.positions);
-  ops::Residual x{embedding_dropout_.Forward(context, embedded, input.rows)};
-  for (const nn::PreNormBlock& block : blocks_) x = block.Forward(context, x, input.rows);
+Variable Gpt::Stream(Context& context, const Variable& tokens, const GptInput& input) const {
+  const nn::PackedRows rows = nn::CutRows(context, input.rows, options_.tp);
+  const Variable embedded = Embed(context, tokens, input.inputs, rows.positions);
+  ops::Residual x{embedding_dropout_.Forward(context, embedded, rows)};
+  for (const nn::PreNormBlock& block : blocks_) x = block.Forward(context, x, rows);
   return final_norm_.Forward(context, x).output;
 }
 
 Variable Gpt::Logits(Context& context, const Variable& tokens, const Variable& hidden) const {
   TANDEM_CHECK(options_.has_head && options_.tp == nullptr);
   if (head_.has_value()) return head_->Forward(context, hidden);
-  return ops::MatMulTransposed(context, hidden, HeadOf(tokens).weight);
+  return ops::MatMulTransposed(context, hidden, HeadOf(context, tokens).weight);
 }
 
-parallel::CutHead Gpt::HeadOf(const Variable& tokens) const {
+parallel::CutHead Gpt::HeadOf(Context& context, const Variable& tokens) const {
   TANDEM_CHECK(options_.has_head);
   if (head_.has_value())
     return {head_->weight(), /*is_table=*/false, head_->bias(), symbols_.begin};
   const Variable& rows = TokenRows(tokens);
+  if (options_.tp != nullptr && options_.token_rows_outside)
+    return options_.tp->HeadOfRows(context, rows);
   TANDEM_CHECK_EQ(rows.shape()[0], symbols_.size());
   return {rows, /*is_table=*/true, Variable(), symbols_.begin};
 }
 
 Variable Gpt::LossSum(Context& context, const Variable& tokens, const Variable& hidden,
                       const Tensor& targets) const {
-  const parallel::CutHead head = HeadOf(tokens);
-  if (options_.tp != nullptr)
-    return options_.tp->CrossEntropySum(context, options_.tp->Enter(context, hidden), head,
-                                        targets);
+  const parallel::CutHead head = HeadOf(context, tokens);
+  if (options_.tp != nullptr) return options_.tp->CrossEntropySum(context, hidden, head, targets);
   return ops::LinearCrossEntropySum(context, hidden, head.weight, head.is_table, head.bias,
                                     targets);
 }
 
 Tensor Gpt::Losses(Context& context, const Variable& tokens, const Variable& hidden,
                    const Tensor& targets) const {
-  const parallel::CutHead head = HeadOf(tokens);
+  const parallel::CutHead head = HeadOf(context, tokens);
   if (options_.tp != nullptr) return options_.tp->CrossEntropies(context, hidden, head, targets);
   return ops::LinearCrossEntropyLosses(context, hidden, head.weight, head.is_table, head.bias,
                                        targets);
@@ -148,9 +167,8 @@ Variable Gpt::Extend(Context& context, const Variable& tokens, const Tensor& sym
 
 std::vector<nn::KeyValueCache> Gpt::MakeCaches() const {
   std::vector<nn::KeyValueCache> caches;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    caches.emplace_back(options_.max_length, options_.dim, positions_.dtype());
-  }
+  for (const nn::PreNormBlock& block : blocks_)
+    caches.push_back(block.MakeCache(options_.max_length));
   return caches;
 }
 

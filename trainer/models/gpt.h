@@ -1,14 +1,15 @@
-// A decoder-only Transformer language model (Radford et al. 2019): token and learned position
-// embeddings, pre-norm blocks, a final norm and a head over the vocabulary. Three layers with typed
-// edges: embedding (symbols -> rows), blocks (rows -> rows), head (rows -> logits). Token rows are
-// a parameter of the model or come from outside, as a leaf.
-// Thread rule: that of its parameters.
+// A decoder-only Transformer language model: token embeddings, pre-norm blocks, a final norm and a
+// head over the vocabulary. With learned positions, layer norms and one FFN layer it is a GPT
+// (Radford et al. 2019), with rotary positions, RMS norms and gated FFNs a Llama (Touvron et al.
+// 2023). Three layers with typed edges: embedding (symbols -> rows), blocks (rows -> rows), head
+// (rows -> logits). Token rows are a parameter of the model or come from outside, as a leaf. Thread
+// rule: that of its parameters.
 #pragma once
 
 #include <optional>
 #include <vector>
 
-#include "trainer/nn/layers.h"
+#include "trainer/nn/blocks.h"
 #include "trainer/parallel/tensor/tensor_group.h"
 
 namespace tandem::models {
@@ -19,8 +20,10 @@ struct GptOptions {
   kernels::Activation activation = kernels::Activation::GELU;
   // On embeddings, attention probabilities, and the outputs of attention and FFN.
   float dropout = 0;
-  double norm_epsilon = 1e-5;
-  bool norm_bias = false;
+  nn::NormOptions norm = {.epsilon = 1e-5, .bias = false};
+  int64_t kv_heads = 0;    // nn::BlockOptions
+  bool gated = false;      // nn::BlockOptions
+  double rotary_base = 0;  // of ops::RotaryTable; 0: positions are learned
   bool qkv_bias = false;
   bool linear_bias = false;  // for all other linear layers, including an untied head
   bool tied_embeddings = false;
@@ -32,7 +35,7 @@ struct GptOptions {
   bool token_rows_outside = false;
   bool has_head = true;  // false: the model ends with its hidden states
   // Cuts blocks, and the vocabulary of embedding and head; null: the model is whole. A cut model
-  // gives no logits. Not with token rows from outside.
+  // gives no logits. Token rows from outside are whole on every rank.
   const parallel::TensorGroup* tp = nullptr;
 };
 
@@ -57,8 +60,12 @@ class Gpt {
 
   const GptOptions& options() const { return options_; }
 
-  // Hidden states after the final norm, [T, dim].
-  Variable Encode(Context& context, const Variable& tokens, const GptInput& input) const;
+  // Hidden states after the final norm: rows of the residual stream, all [T, dim] of a whole model.
+  Variable Stream(Context& context, const Variable& tokens, const GptInput& input) const;
+  // All hidden states [T, dim], which have entered the head (TensorParallel).
+  Variable Encode(Context& context, const Variable& tokens, const GptInput& input) const {
+    return nn::EnterCut(context, Stream(context, tokens, input), input.rows, options_.tp);
+  }
   // Logits [R, V] of the symbols that follow hidden states [R, dim].
   Variable Logits(Context& context, const Variable& tokens, const Variable& hidden) const;
   // The summed cross entropy, in nats, of the symbols i64 [R] that follow hidden states [R, dim].
@@ -84,20 +91,20 @@ class Gpt {
   std::vector<nn::KeyValueCache> MakeCaches() const;  // one for each block, empty
 
  private:
-  // The rows [n, dim] that enter the blocks, before dropout.
+  // The rows that enter the blocks here, before dropout.
   Variable Embed(Context& context, const Variable& tokens, const Tensor& inputs,
                  const Tensor& positions) const;
   const Variable& TokenRows(const Variable& tokens) const;
   // The last layer: turns hidden states into the logits of the classes here.
-  parallel::CutHead HeadOf(const Variable& tokens) const;
+  parallel::CutHead HeadOf(Context& context, const Variable& tokens) const;
 
   GptOptions options_;
   IndexRange symbols_;  // those of the vocabulary that this rank has
   Variable tokens_;     // [symbols_, dim]; undefined: rows come from outside
-  Variable positions_;  // [max_length, dim]
+  Variable positions_;  // [max_length, dim]; undefined: rotary
   nn::Dropout embedding_dropout_;
   std::vector<nn::PreNormBlock> blocks_;
-  nn::LayerNorm final_norm_;
+  nn::Norm final_norm_;
   std::optional<nn::Linear> head_;  // none: tied embeddings
 };
 

@@ -10,12 +10,13 @@
 
 namespace tandem::models {
 
-// Transformer blocks over `tokens` rows, each with four projections [dim, dim] and a feed-forward
-// of ffn_dim. `pairs` counts pairs of a query and a key that it attends to, summed over the
-// samples.
+// Transformer blocks over `tokens` rows, each with projections of queries and outputs [dim, dim],
+// of keys and values [dim, kv_dim], and a feed-forward of ffn_matrices products with ffn_dim.
+// `pairs` counts pairs of a query and a key that it attends to, summed over the samples.
 struct BlocksWork {
   int64_t layers = 0, dim = 0, ffn_dim = 0;
   double tokens = 0, pairs = 0;
+  int64_t kv_dim = dim, ffn_matrices = 2;
 };
 
 // The operations of the product of a [rows, in] matrix and a weight [in, out], and of both
@@ -25,8 +26,9 @@ constexpr double ProductFlops(double rows, int64_t in, int64_t out) {
 }
 
 constexpr double BlocksFlops(const BlocksWork& work) {
-  const double products = 4 * ProductFlops(work.tokens, work.dim, work.dim) +
-                          2 * ProductFlops(work.tokens, work.dim, work.ffn_dim);
+  const double products =
+      2 * ProductFlops(work.tokens, work.dim, work.dim + work.kv_dim) +
+      static_cast<double>(work.ffn_matrices) * ProductFlops(work.tokens, work.dim, work.ffn_dim);
   // Scores and weighted values, over all heads.
   const double attention = 2 * 6.0 * work.pairs * static_cast<double>(work.dim);
   return static_cast<double>(work.layers) * (products + attention);

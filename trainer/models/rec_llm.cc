@@ -20,22 +20,32 @@ GptOptions DecoderOf(const RecLlmOptions& options) {
   decoder.ffn_dim = options.ffn_dim;
   decoder.activation = options.activation;
   decoder.dropout = options.dropout;
-  decoder.norm_epsilon = options.norm_epsilon;
+  decoder.norm.epsilon = options.norm_epsilon;
   decoder.init_stddev = decoder.embedding_stddev = options.init_stddev;
   decoder.token_rows_outside = true;
   decoder.has_head = options.vocabulary_size > 0 && options.predicts_text;
+  decoder.tp = options.tp;
   return decoder;
+}
+
+// A layer that every rank has whole and computes alike.
+nn::Linear EqualLinear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
+                       const nn::LinearOptions& linear, const parallel::TensorGroup* tp) {
+  return nn::Linear(parameters, name, nn::EqualPart(Shape{in, out}, tp),
+                    nn::EqualPart(Shape{out}, tp), linear);
 }
 
 }  // namespace
 
 RecLlm::RecLlm(const RecLlmOptions& options, ParameterSet& parameters)
     : options_(options),
-      projection_(parameters, "items.projection", options.item_dim, options.dim, kProjection),
+      projection_(EqualLinear(parameters, "items.projection", options.item_dim, options.dim,
+                              kProjection, options.tp)),
       decoder_(DecoderOf(options), parameters) {
   if (!options.has_tower) return;
-  tower_up_.emplace(parameters, "tower.up", options.dim, options.dim, kTowerLayer);
-  tower_down_.emplace(parameters, "tower.down", options.dim, options.dim, kTowerLayer);
+  const int64_t dim = options.dim;
+  tower_up_.emplace(EqualLinear(parameters, "tower.up", dim, dim, kTowerLayer, options.tp));
+  tower_down_.emplace(EqualLinear(parameters, "tower.down", dim, dim, kTowerLayer, options.tp));
 }
 
 Variable RecLlm::ItemVectors(Context& context, const Variable& rows, const Variable& words,
@@ -60,7 +70,10 @@ Variable RecLlm::Encode(Context& context, const Variable& symbols, const Variabl
                         const RecLlmInput& input) const {
   TANDEM_CHECK(symbols.defined() == (options_.vocabulary_size > 0));
   const Variable rows = symbols.defined() ? ops::ConcatRows(context, symbols, vectors) : vectors;
-  return decoder_.Encode(context, rows, {.rows = input.rows, .inputs = input.inputs});
+  const Variable stream =
+      decoder_.Stream(context, rows, {.rows = input.rows, .inputs = input.inputs});
+  return options_.tp == nullptr ? stream
+                                : options_.tp->Join(context, stream, input.rows.num_rows());
 }
 
 Variable RecLlm::ItemLossSum(Context& context, const Variable& hidden, const Variable& vectors,
@@ -70,14 +83,22 @@ Variable RecLlm::ItemLossSum(Context& context, const Variable& hidden, const Var
     return SampledSoftmaxSum(context, states, vectors,
                              {input.item_targets, input.negatives, input.correction});
   }
+  if (options_.tp != nullptr) {
+    return options_.tp->CrossEntropySum(context, options_.tp->EnterEqual(context, states),
+                                        options_.tp->HeadOfRows(context, vectors),
+                                        input.item_targets);
+  }
   return ops::LinearCrossEntropySum(context, states, vectors, /*weight_is_table=*/true, Variable(),
                                     input.item_targets);
 }
 
 Variable RecLlm::TextLossSum(Context& context, const Variable& hidden,
                              const RecLlmInput& input) const {
-  return decoder_.LossSum(context, Variable(), ops::GatherRows(context, hidden, input.text_places),
-                          input.text_targets);
+  const Variable states = ops::GatherRows(context, hidden, input.text_places);
+  return decoder_.LossSum(
+      context, Variable(),
+      options_.tp == nullptr ? states : options_.tp->EnterEqual(context, states),
+      input.text_targets);
 }
 
 Tensor RecLlm::TextLosses(Context& context, const Variable& hidden,

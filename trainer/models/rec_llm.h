@@ -22,6 +22,9 @@ struct RecLlmOptions {
   int64_t item_dim = 64;  // width of an item's row
   bool predicts_text = true;
   bool has_tower = false;  // titles' words are part of an item; their rows have width dim
+  // Cuts the decoder, and the candidates of the full softmax; null: the model is whole. Items are
+  // whole on every rank.
+  const parallel::TensorGroup* tp = nullptr;
 };
 
 // The items whose vectors a step needs, in the order of the vectors.
@@ -65,7 +68,8 @@ class RecLlm {
   // are rows of hashed words, undefined without a tower.
   Variable ItemVectors(Context& context, const Variable& rows, const Variable& words,
                        const ItemSet& items) const;
-  // Hidden states [T, dim]. `symbols` [vocabulary_size, dim], undefined without a vocabulary.
+  // Hidden states [T, dim], equal on all ranks. `symbols` [vocabulary_size, dim], undefined without
+  // a vocabulary.
   Variable Encode(Context& context, const Variable& symbols, const Variable& vectors,
                   const RecLlmInput& input) const;
   // The summed cross entropies of the next items, over all items of the set or, with negatives,

@@ -13,37 +13,59 @@ nn::BlockOptions BlockOptionsOf(const SequenceRecOptions& options) {
           .ffn_dim = options.ffn_dim,
           .activation = options.activation,
           .dropout = options.dropout,
-          .norm_epsilon = options.norm_epsilon,
+          .norm = {.epsilon = options.norm_epsilon},
           .qkv = linear,
           .up = linear,
-          .residual = linear};
+          .residual = linear,
+          .tp = options.tp};
 }
 
 }  // namespace
 
 SequenceRec::SequenceRec(const SequenceRecOptions& options, ParameterSet& parameters)
     : options_(options),
-      positions_(parameters.Normal("embedding.positions", Shape{options.max_length, options.dim},
-                                   options.init_stddev)),
-      embedding_norm_(parameters, "embedding.norm", options.dim, options.norm_epsilon),
+      positions_(parameters.Normal(
+          "embedding.positions", nn::StreamPart(Shape{options.max_length, options.dim}, options.tp),
+          options.init_stddev)),
+      embedding_norm_(parameters, "embedding.norm", options.dim, {.epsilon = options.norm_epsilon},
+                      options.tp),
       embedding_dropout_("embedding.dropout", options.dropout) {
   for (int64_t i = 0; i < options.layers; ++i) {
     blocks_.emplace_back(parameters, absl::StrCat("blocks.", i), BlockOptionsOf(options));
   }
 }
 
+Variable SequenceRec::Stream(Context& context, const Variable& items,
+                             const SequenceInput& input) const {
+  const nn::PackedRows rows = nn::CutRows(context, input.rows, options_.tp);
+  Variable item = ops::GatherRows(context, items, input.inputs);
+  Tensor positions = rows.positions;
+  if (options_.tp != nullptr) {
+    item = options_.tp->Split(context, item);
+    positions = options_.tp->NumbersHere(context, positions);
+  }
+  const Variable position = ops::GatherRows(context, positions_, positions);
+  Variable x = embedding_norm_.Forward(context, ops::Add(context, item, position));
+  x = embedding_dropout_.Forward(context, x, rows);
+  for (const nn::PostNormBlock& block : blocks_) x = block.Forward(context, x, rows);
+  return x;
+}
+
 Variable SequenceRec::Encode(Context& context, const Variable& items,
                              const SequenceInput& input) const {
-  const Variable item = ops::GatherRows(context, items, input.inputs);
-  const Variable position = ops::GatherRows(context, positions_, input.rows.positions);
-  Variable x = embedding_norm_.Forward(context, ops::Add(context, item, position));
-  x = embedding_dropout_.Forward(context, x, input.rows);
-  for (const nn::PostNormBlock& block : blocks_) x = block.Forward(context, x, input.rows);
-  return x;
+  const Variable stream = Stream(context, items, input);
+  return options_.tp == nullptr ? stream
+                                : options_.tp->Join(context, stream, input.rows.num_rows());
 }
 
 Variable SequenceRec::LossSum(Context& context, const Variable& items,
                               const SequenceInput& input) const {
+  const parallel::TensorGroup* const tp = options_.tp;
+  if (tp != nullptr && options_.loss == SequenceLossKind::FULL_SOFTMAX) {
+    const Variable stream = Stream(context, items, input);
+    return tp->CrossEntropySum(context, tp->Enter(context, stream, input.rows.num_rows()),
+                               tp->HeadOfRows(context, items), input.targets);
+  }
   const Variable hidden = Encode(context, items, input);
   switch (options_.loss) {
     case SequenceLossKind::BCE: {

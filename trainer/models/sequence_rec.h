@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "trainer/models/sequence_input.h"
+#include "trainer/nn/blocks.h"
+#include "trainer/parallel/tensor/tensor_group.h"
 
 namespace tandem::models {
 
@@ -19,6 +21,9 @@ struct SequenceRecOptions {
   float dropout = 0;
   double norm_epsilon = 1e-12, init_stddev = 0.02;
   SequenceLossKind loss = SequenceLossKind::BCE;
+  // Cuts blocks, and the items of the full softmax; null: the model is whole. Item rows are whole
+  // on every rank.
+  const parallel::TensorGroup* tp = nullptr;
 };
 
 class SequenceRec {
@@ -33,9 +38,12 @@ class SequenceRec {
   Tensor LastStates(Context& context, const Variable& items, const SequenceInput& input) const;
 
  private:
+  // The rows of the residual stream after the last block.
+  Variable Stream(Context& context, const Variable& items, const SequenceInput& input) const;
+
   SequenceRecOptions options_;
   Variable positions_;  // [max_length, dim]
-  nn::LayerNorm embedding_norm_;
+  nn::Norm embedding_norm_;
   nn::Dropout embedding_dropout_;
   std::vector<nn::PostNormBlock> blocks_;
 };

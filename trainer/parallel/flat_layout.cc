@@ -1,7 +1,9 @@
 #include "trainer/parallel/flat_layout.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <utility>
 
 namespace tandem::parallel {
 
@@ -14,18 +16,38 @@ size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit *
 }  // namespace
 
 FlatLayout LayOut(const std::vector<Parameter*>& parameters, const FlatLayoutOptions& options) {
-  FlatLayout buckets;
+  // One bucket is open for each record. A bucket completes with its last member, so buckets are
+  // ordered by the places of their last members.
+  struct Filled {
+    FlatBucket bucket;
+    size_t limit = 0;
+    std::ptrdiff_t last = 0;
+  };
+  std::vector<Filled> filled;
   for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
-    const size_t limit = buckets.size() <= 1 ? options.first_bucket_bytes : options.bucket_bytes;
-    if (buckets.empty() || buckets.back().num_bytes >= limit) buckets.emplace_back();
-    FlatBucket& bucket = buckets.back();
-    const auto bytes = static_cast<size_t>((*it)->num_elements()) * SizeOf((*it)->variable.dtype());
-    bucket.members.push_back({*it, bucket.num_bytes});
+    Parameter* const parameter = *it;
+    auto open = std::find_if(filled.begin(), filled.end(), [&](const Filled& f) {
+      return f.bucket.record == parameter->record && f.bucket.num_bytes < f.limit;
+    });
+    if (open == filled.end()) {
+      const size_t limit = filled.empty() ? options.first_bucket_bytes : options.bucket_bytes;
+      open = filled.insert(open, {{parameter->record, {}, 0}, limit, 0});
+    }
+    FlatBucket& bucket = open->bucket;
+    const auto bytes =
+        static_cast<size_t>(parameter->num_elements()) * SizeOf(parameter->variable.dtype());
+    bucket.members.push_back({parameter, bucket.num_bytes});
     bucket.num_bytes += RoundedUp(bytes, kAlignment);
+    open->last = it - parameters.rbegin();
   }
-  for (FlatBucket& bucket : buckets)
-    bucket.num_bytes = RoundedUp(bucket.num_bytes, options.unit_bytes);
-  return buckets;
+  std::sort(filled.begin(), filled.end(),
+            [](const Filled& a, const Filled& b) { return a.last < b.last; });
+  FlatLayout layout;
+  for (Filled& f : filled) {
+    f.bucket.num_bytes = RoundedUp(f.bucket.num_bytes, options.unit_bytes);
+    layout.push_back(std::move(f.bucket));
+  }
+  return layout;
 }
 
 std::vector<optim::ElementRange> RangesOfPart(const FlatLayout& layout,

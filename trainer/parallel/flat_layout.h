@@ -1,6 +1,7 @@
 // The places of many parameters side by side in a few large buckets of memory, so that many arrays
 // travel as one. Buckets follow the reverse order of the parameters, in which a backward pass
-// completes their gradients. Gradients have these places, and under ZeRO weights too.
+// completes their gradients. The parameters of a bucket have one gradient record, so one sum serves
+// all. Gradients have these places, and under ZeRO weights too.
 // Thread rule: values and pure functions.
 #pragma once
 
@@ -17,6 +18,7 @@ struct FlatMember {
 };
 
 struct FlatBucket {
+  GradientRecord record;  // of all members
   std::vector<FlatMember> members;
   size_t num_bytes = 0;  // with the gaps between members and at the end
 };

@@ -12,6 +12,7 @@ absl::StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
   const size_t element = SizeOf(parameters.dtype());
   for (size_t b = 0; b < layout.size(); ++b) {
     Bucket& bucket = made->buckets_.emplace_back();
+    bucket.record = layout[b].record;
     const size_t size = layout[b].num_bytes;
     if (allocate) {
       ASSIGN_OR_RETURN(bucket.memory, allocate(size));

@@ -24,6 +24,7 @@ class GradientBuckets {
     bool complete = false;  // the gradient of this step is complete
   };
   struct Bucket {
+    GradientRecord record;  // of all members
     std::vector<Member> members;
     std::shared_ptr<Buffer> memory;  // zeros between gradients
     ArrayView view;                  // the whole bucket

@@ -68,6 +68,8 @@ std::string SummaryJson(const RunSummary& s) {
                    {"best_step", s.best_step},
                    {"seconds", NineDigits(s.seconds)},
                    {"layout", layout},
+                   {"pulled_rows", s.pulled_rows},
+                   {"served_rows", s.served_rows},
                    {"metrics", Figures(s.metrics)},
                    {"samples_per_second", NineDigits(s.samples_per_second)},
                    {"tokens_per_second", NineDigits(s.tokens_per_second)},

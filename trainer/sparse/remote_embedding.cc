@@ -4,6 +4,8 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/radix_sort.h"
+#include "kernels/base/random.h"
+#include "kernels/base/status_macros.h"
 
 namespace tandem::sparse {
 
@@ -54,8 +56,19 @@ void PulledRows::Arrive(rpc::Future<rpc::Done> pulled) {
   });
 }
 
+absl::Status PulledRows::Share(absl::Time deadline) {
+  if (sharers_ == nullptr || shared_) return absl::OkStatus();
+  for (const Part& part : parts_) {
+    const comm::CollectiveArgs args{.tag = StableHash("pulled rows")};
+    RETURN_IF_ERROR(sharers_->Await(sharers_->Broadcast(part.rows.view(), 0, args), deadline));
+  }
+  shared_ = true;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<Tensor>> PulledRows::Await(absl::Time deadline) {
-  if (absl::Status status = done_.Wait(deadline).status(); !status.ok()) return status;
+  RETURN_IF_ERROR(done_.Wait(deadline).status());
+  RETURN_IF_ERROR(Share(deadline));
   std::vector<Tensor> rows;
   for (Part& part : parts_) {
     if (!part.rows.defined())
@@ -66,17 +79,19 @@ absl::StatusOr<std::vector<Tensor>> PulledRows::Await(absl::Time deadline) {
 }
 
 RemoteEmbedding::RemoteEmbedding(ps::RowClient* client, std::vector<RemoteTable> tables,
-                                 Stream* stream)
+                                 Stream* stream, comm::ProcessGroup* sharers)
     : client_(client),
+      sharers_(sharers),
       tables_(std::move(tables)),
       uploads_(stream->on_cuda() ? std::make_unique<Uploads>(stream) : nullptr) {
   TANDEM_CHECK(!tables_.empty());
+  TANDEM_CHECK(sharers_ == nullptr || uploads_ == nullptr) << "shared rows on a device";
 }
 
 std::unique_ptr<PulledRows> RemoteEmbedding::Pull(uint64_t step, bool create,
                                                   std::vector<std::vector<uint64_t>> ids) {
   TANDEM_CHECK_EQ(ids.size(), tables_.size());
-  std::unique_ptr<PulledRows> pulled(new PulledRows());
+  std::unique_ptr<PulledRows> pulled(new PulledRows(sharers_));
   std::vector<ps::PullSegment> segments;
   for (size_t t = 0; t < tables_.size(); ++t) {
     PulledRows::Part& part = pulled->parts_.emplace_back();
@@ -90,7 +105,11 @@ std::unique_ptr<PulledRows> RemoteEmbedding::Pull(uint64_t step, bool create,
     }
     segments.push_back({tables_[t].number, *part.ids, part.memory()});
   }
-  pulled->Arrive(client_->Pull(step, create, std::move(segments)));
+  if (leads()) {
+    for (const ps::PullSegment& segment : segments) num_pulled_ += segment.ids.size();
+  }
+  pulled->Arrive(leads() ? client_->Pull(step, create, std::move(segments))
+                         : rpc::Future<rpc::Done>::Ready(rpc::Done()));
   return pulled;
 }
 
@@ -105,7 +124,7 @@ struct Leaves {
     int pass = 0;
     bool taken = false;
   };
-  explicit Leaves(StepPushes& to) : pushes(to) {}
+  Leaves(StepPushes& to, bool pushed) : pushes(to), is_pushed(pushed) {}
 
   void Take(Context& context, Leaf& leaf) {
     if (leaf.taken || !leaf.rows.leaf().has_gradient()) return;
@@ -117,9 +136,13 @@ struct Leaves {
     Take(context, leaf);
     if (gradients.size() == leaves.size()) Send();
   }
-  void Send() { pushes.Push(std::exchange(gradients, {})); }
+  void Send() {
+    std::vector<RowGradients> complete = std::exchange(gradients, {});
+    if (is_pushed) pushes.Push(std::move(complete));
+  }
 
   StepPushes& pushes;
+  const bool is_pushed;  // by this rank
   std::vector<Leaf> leaves;
   std::vector<RowGradients> gradients;  // complete and not sent
 };
@@ -130,7 +153,7 @@ std::vector<Variable> RemoteEmbedding::Enter(Context& context, PulledRows& rows,
                                              int last_pass) {
   const absl::StatusOr<std::vector<Tensor>> values = rows.Await(context.deadline());
   context.Fail(values.status());
-  const auto entered = std::make_shared<Leaves>(pushes);
+  const auto entered = std::make_shared<Leaves>(pushes, leads());
   std::vector<Variable> variables;
   for (size_t t = 0; t < tables_.size(); ++t) {
     const PulledRows::Part& part = rows.parts_[t];

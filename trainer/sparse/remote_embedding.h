@@ -4,6 +4,8 @@
 // is merged per id. Pulls start before the step that needs them, which hides their latency. Rows
 // for a CUDA device are uploaded on arrival, beside its computation; gradients are merged on the
 // device.
+// Tensor-parallel ranks need the same rows. The first one pulls and shares them; the gradients are
+// equal, and the first one pushes them.
 // Thread rule: the step's thread; MergeIds from any thread.
 #pragma once
 
@@ -15,6 +17,7 @@
 #include "kernels/memory/upload.h"
 #include "ps/client/row_client.h"
 #include "trainer/autograd/variable.h"
+#include "trainer/comm/process_group.h"
 #include "trainer/sparse/step_pushes.h"
 
 namespace tandem::sparse {
@@ -37,6 +40,7 @@ class PulledRows {
  public:
   ~PulledRows();
   // Waits for the rows of each table, f32 [ids, dim], on the device of the embedding's stream.
+  // Collective over the ranks that share rows, which await their pulls in one order.
   absl::StatusOr<std::vector<Tensor>> Await(absl::Time deadline);
 
  private:
@@ -51,18 +55,25 @@ class PulledRows {
     float* memory() const;  // where the pull writes
   };
 
-  PulledRows() = default;
+  explicit PulledRows(comm::ProcessGroup* sharers) : sharers_(sharers) {}
+  // Brings the first sharer's rows to the others.
+  absl::Status Share(absl::Time deadline);
   void Arrive(rpc::Future<rpc::Done> pulled);
 
+  comm::ProcessGroup* const sharers_;  // null: nobody shares
+  bool shared_ = false;
   std::vector<Part> parts_;
   rpc::Future<rpc::Done> done_;
 };
 
 class RemoteEmbedding {
  public:
-  // `stream` computes with the rows.
-  // REQUIRES: client and stream outlive the embedding; the embedding outlives all rows.
-  RemoteEmbedding(ps::RowClient* client, std::vector<RemoteTable> tables, Stream* stream);
+  // `stream` computes with the rows. `sharers` are the ranks that need the same rows, of which the
+  // first one has a client; null: this rank alone.
+  // REQUIRES: all arguments outlive the embedding, which outlives all rows. Rows that are shared
+  // lie in the host's memory.
+  RemoteEmbedding(ps::RowClient* client, std::vector<RemoteTable> tables, Stream* stream,
+                  comm::ProcessGroup* sharers = nullptr);
 
   // Pulls rows of each table, by its ids, for step `step` (0: their present values). `create` is
   // false for evaluation. REQUIRES: one list of ids per table; a list may be empty.
@@ -75,11 +86,17 @@ class RemoteEmbedding {
                               int last_pass);
 
   const std::vector<RemoteTable>& tables() const { return tables_; }
+  uint64_t num_pulled() const { return num_pulled_; }  // rows asked of servers by this rank
 
  private:
+  // True if this rank pulls and pushes.
+  bool leads() const { return sharers_ == nullptr || sharers_->rank() == 0; }
+
   ps::RowClient* client_;
+  comm::ProcessGroup* const sharers_;
   const std::vector<RemoteTable> tables_;
   const std::unique_ptr<Uploads> uploads_;  // null on a CPU
+  uint64_t num_pulled_ = 0;
 };
 
 }  // namespace tandem::sparse

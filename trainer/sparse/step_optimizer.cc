@@ -40,8 +40,11 @@ absl::StatusOr<StepOptimizer::StepResult> StepOptimizer::Step(Context& context,
   if (args.want_norm || options_.max_grad_norm > 0) {
     ASSIGN_OR_RETURN(const absl::uint128 sparse,
                      client_->GradientNorm(context.step()).Wait(context.deadline()));
-    const double sparse_squared = static_cast<double>(absl::Uint128High64(sparse)) +
-                                  static_cast<double>(absl::Uint128Low64(sparse)) * 0x1p-64;
+    double sparse_squared = static_cast<double>(absl::Uint128High64(sparse)) +
+                            static_cast<double>(absl::Uint128Low64(sparse)) * 0x1p-64;
+    if (args.sum_over_clients) {
+      ASSIGN_OR_RETURN(sparse_squared, args.sum_over_clients(sparse_squared));
+    }
     result.grad_norm = std::sqrt(dense_squared + sparse_squared) * scale;
     if (options_.max_grad_norm > 0)
       scale *= std::min(1.0, options_.max_grad_norm / (result.grad_norm + 1e-6));

@@ -40,8 +40,10 @@ class StepOptimizer {
     // Called if dense gradients are not finite, which all replicas find alike. An error ends the
     // step before any of it is committed. Null or Ok: the step is skipped.
     std::function<absl::Status()> on_non_finite = nullptr;
-    // Adds up the squared norms of all ranks' gradients. Null if this rank has all sums.
+    // Adds up the squared norms of all ranks' dense gradients. Null if this rank has all sums.
     std::function<absl::StatusOr<double>(double own)> sum_over_ranks = nullptr;
+    // The same for rows' gradients, whose norm only some ranks' clients know. Null: all do.
+    std::function<absl::StatusOr<double>(double own)> sum_over_clients = nullptr;
     bool flush = false;  // ps::CommitArgs.flush: the tables are read next
   };
   struct StepResult {

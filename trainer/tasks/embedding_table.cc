@@ -16,12 +16,13 @@ std::vector<uint64_t> AllRowIds(int64_t count) {
 }
 
 std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTables(const Job& job, ps::RowClient* rows,
-                                                             Stream* stream) {
+                                                             Stream* stream,
+                                                             comm::ProcessGroup* sharers) {
   std::vector<sparse::RemoteTable> tables;
   for (const TableSpec& spec : job::TableSpecsOf(job))
     tables.push_back({spec.number(), spec.dim()});
   if (tables.empty()) return nullptr;
-  return std::make_unique<sparse::RemoteEmbedding>(rows, std::move(tables), stream);
+  return std::make_unique<sparse::RemoteEmbedding>(rows, std::move(tables), stream, sharers);
 }
 
 absl::StatusOr<Tensor> PullRows(sparse::RemoteEmbedding& tables, int table,

@@ -22,10 +22,11 @@ inline int64_t PlaceOf(uint64_t id) { return static_cast<int64_t>(id) - 1; }
 std::vector<uint64_t> AllRowIds(int64_t count);
 
 // Makes the tables of a resolved job. Returns null if the embeddings are dense parameters. `stream`
-// computes with the rows.
-// REQUIRES: `rows` and `stream` outlive the tables.
+// computes with the rows. `sharers` are the ranks that need the same rows
+// (sparse/remote_embedding.h). REQUIRES: all arguments outlive the tables.
 std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTables(const Job& job, ps::RowClient* rows,
-                                                             Stream* stream);
+                                                             Stream* stream,
+                                                             comm::ProcessGroup* sharers = nullptr);
 // Pulls the present rows `ids` of one table, by its place in the job, [ids.size(), dim]. Creates
 // none.
 absl::StatusOr<Tensor> PullRows(sparse::RemoteEmbedding& tables, int table,

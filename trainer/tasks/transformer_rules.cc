@@ -14,6 +14,21 @@ void CheckHeads(const HeadsRule& rule, Limits* limits) {
                             "; allowed: a divisor of the dim"));
 }
 
+void CheckCut(int tp, const CutRule& rule, Limits* limits) {
+  if (tp <= 1) return;
+  if (rule.heads > 0 && rule.heads % tp != 0) {
+    limits->Refuse("parallel.tp", tp,
+                   absl::StrCat("a divisor of ", rule.path, "heads, ", rule.heads));
+  } else if (rule.kv_heads > 0 && rule.kv_heads % tp != 0 && tp % rule.kv_heads != 0) {
+    limits->Refuse(
+        "parallel.tp", tp,
+        absl::StrCat("a divisor or a multiple of ", rule.path, "kv_heads, ", rule.kv_heads));
+  } else if (rule.ffn_dim > 0 && rule.ffn_dim % tp != 0) {
+    limits->Refuse("parallel.tp", tp,
+                   absl::StrCat("a divisor of ", rule.path, "ffn_dim, ", rule.ffn_dim));
+  }
+}
+
 kernels::Activation ActivationOf(ActivationType type) {
   switch (type) {
     case RELU:

@@ -23,6 +23,14 @@ struct HeadsRule {
 };
 void CheckHeads(const HeadsRule& rule, Limits* limits);
 
+// Refuses tensor-parallel ranks that do not have equally many heads, or as much of the FFN's hidden
+// layer, as every other. `kv_heads` 0: as many as heads.
+struct CutRule {
+  std::string path;  // of the model, with a trailing dot
+  int heads = 0, kv_heads = 0, ffn_dim = 0;
+};
+void CheckCut(int tp, const CutRule& rule, Limits* limits);
+
 kernels::Activation ActivationOf(ActivationType type);
 
 }  // namespace tandem::tasks

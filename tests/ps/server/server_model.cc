@@ -116,6 +116,7 @@ void ServerModel::AnswerParked() {
 
 void ServerModel::AnswerPull(int call, const ModelPull& pull) {
   ++pulls_;
+  for (const auto& segment : pull.segments) pulled_rows_ += segment.ids.size();
   if (pull.step != 0) {
     const uint64_t own =
         pull.caller.has_value() ? trainers_[pull.caller->trainer].clock : slowest();
@@ -355,7 +356,7 @@ void ServerModel::Reload() {
   norms_.clear();
   commits_.clear();
   norm_.reset();
-  pulls_ = pushes_ = repeated_pushes_ = applied_commits_ = 0;
+  pulls_ = pulled_rows_ = pushes_ = repeated_pushes_ = applied_commits_ = 0;
   staleness_.clear();
   outstanding_.clear();
 }
@@ -378,6 +379,7 @@ StatisticsReply ServerModel::Statistics() const {
     table.set_rows(rows == rows_.end() ? 0 : rows->second.size());
   }
   statistics.set_pulls(pulls_);
+  statistics.set_pulled_rows(pulled_rows_);
   statistics.set_pushes(pushes_);
   statistics.set_repeated_pushes(repeated_pushes_);
   statistics.set_commits(applied_commits_);

@@ -142,7 +142,7 @@ class ServerModel {
   std::vector<int> norms_, commits_;  // calls that wait for other trainers
   std::optional<double> norm_;        // the open step's norm
   std::map<int, ModelAnswer> answers_;
-  uint64_t pulls_ = 0, pushes_ = 0, repeated_pushes_ = 0, applied_commits_ = 0;
+  uint64_t pulls_ = 0, pulled_rows_ = 0, pushes_ = 0, repeated_pushes_ = 0, applied_commits_ = 0;
   std::map<uint64_t, uint64_t> staleness_, outstanding_;
 };
 

@@ -8,7 +8,7 @@
 
 #include "kernels/base/device.h"
 #include "tests/trainer/autograd/gradient_check.h"
-#include "trainer/nn/layers.h"
+#include "trainer/nn/blocks.h"
 
 namespace tandem {
 namespace {
@@ -145,12 +145,12 @@ class CudaBlocksTest : public CudaOpsTest {
                                    .ffn_dim = 40,
                                    .activation = kernels::Activation::GELU_TANH,
                                    .dropout = dropout,
-                                   .norm_epsilon = 1e-5,
+                                   .norm = {.epsilon = 1e-5},
                                    .qkv = linear,
                                    .up = linear,
                                    .residual = linear};
     const Block first(parameters, "first", options), second(parameters, "second", options);
-    const nn::LayerNorm norm(parameters, "norm", 24, 1e-5);
+    const nn::Norm norm(parameters, "norm", 24, {.epsilon = 1e-5});
     if (compute == DType::BF16) parameters.MakeShadows(stream);
     const nn::PackedRows here{Tensor::FromVector<int64_t>({0, 3, 7}),
                               Tensor::FromVector<int64_t>({0, 1, 2, 0, 1, 2, 3}),

@@ -154,6 +154,75 @@ TEST(EngineTest, DeferredWeightsGiveTheSameGradientsLater) {
   EXPECT_EQ(whole, split);
 }
 
+TEST(EngineTest, ANodeThatStartsWorkRunsBeforeTheWeightHalfOfItsConsumer) {
+  StepFixture fixture;
+  Context context(fixture.Options());
+  std::vector<std::string> order;
+  const auto note = [&order](const char* what, Tensor gradient) {
+    order.push_back(what);
+    return std::vector<Tensor>{std::move(gradient)};
+  };
+  const Variable x = LeafOf({1}, "x"), weight = LeafOf({2}, "weight");
+  const Variable awaited = Record(context, "await", x.value(),
+                                  {.inputs = {x}, .backward_input = [&](Context&, const Tensor& g) {
+                                     return note("await", g);
+                                   }});
+  const Variable started =
+      Record(context, "start", x.value(),
+             {.inputs = {awaited},
+              .backward_input = [&](Context&, const Tensor& g) { return note("start", g); },
+              .starts_work = true});
+  const Variable product = Record(
+      context, "product", x.value(),
+      {.inputs = {started},
+       .backward_input = [&](Context&, const Tensor& g) { return note("input half", g); },
+       .weights = {weight},
+       .backward_weight = [&](Context&, const Tensor& g) { return note("weight half", g); }});
+  Backward(context, product);
+  EXPECT_EQ(order, (std::vector<std::string>{"input half", "start", "weight half", "await"}));
+}
+
+// Counts how often its tensor is asked for.
+class CountedTensor final : public Recoverable {
+ public:
+  explicit CountedTensor(Tensor tensor) : tensor_(std::move(tensor)) {}
+  void Start(Context&) override { ++started; }
+  Tensor Value(Context&) override {
+    ++asked;
+    return tensor_;
+  }
+  int started = 0, asked = 0;
+
+ private:
+  const Tensor tensor_;
+};
+
+TEST(EngineTest, AProductTakesItsRecoverableRowsAgainInsteadOfKeepingThem) {
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const Variable x = Variable::Leaf(RandomTensor({3, 2}, 1), "x"),
+                 weight = Variable::Leaf(RandomTensor({2, 2}, 2), "weight");
+  const auto rows = std::make_shared<CountedTensor>(x.value());
+  Variable entered =
+      Record(context, "enter", x.value().Clone(),
+             {.inputs = {x},
+              .backward_input = [](Context&, const Tensor& g) { return std::vector<Tensor>{g}; },
+              .recoverable = rows});
+  const Tensor kept = entered.value();
+  const Variable product = ops::Linear(context, entered, weight, Variable());
+  entered = Variable();
+  EXPECT_TRUE(kept.unique()) << "the product keeps its rows";
+  Backward(context, product);
+  EXPECT_EQ(rows->started, 1);
+  EXPECT_EQ(rows->asked, 1);
+  Context again(fixture.Options());
+  const Tensor gradient = weight.leaf().gradient().Clone();
+  weight.leaf().ClearGradient();
+  Backward(again, ops::Linear(again, x, weight, Variable()));
+  for (int64_t i = 0; i < gradient.num_elements(); ++i)
+    EXPECT_EQ(gradient.At(i), weight.leaf().gradient().At(i));
+}
+
 TEST(EngineTest, AFailedContextStopsThePass) {
   StepFixture fixture;
   Context context(fixture.Options());

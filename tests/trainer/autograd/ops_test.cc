@@ -5,7 +5,7 @@
 
 #include "kernels/cast.h"
 #include "tests/trainer/autograd/gradient_check.h"
-#include "trainer/nn/layers.h"
+#include "trainer/nn/blocks.h"
 
 namespace tandem {
 namespace {
@@ -205,6 +205,30 @@ TEST(OpsGradientTest, DropoutMaskIsTheSameInBothDirections) {
   const Variable x = Leaf({5, 6}, 1);
   const Tensor rows = Tensor::FromVector<int64_t>({0, 1, 7, 8, 40});
   CheckGradients([&](Context& c) { return ops::Dropout(c, x, rows, 0.4f, 11); }, {x});
+}
+
+TEST(OpsGradientTest, SelfAttentionWithSharedHeadsAndRotation) {
+  const Tensor offsets = Tensor::FromVector<int64_t>({0, 3, 4, 9});
+  const Tensor rows = Tensor::FromVector<int64_t>({2, 3, 4, 14, 15, 16, 17, 18, 19});
+  const ops::RotaryOptions turn{ops::RotaryTable(5, 4, 100, DType::F64),
+                                Tensor::FromVector<int64_t>({0, 1, 2, 0, 0, 1, 2, 3, 4})};
+  for (const int64_t kv_heads : {1, 2, 4}) {
+    const Variable queries = Leaf({9, 4 * 4}, 8, "queries"),
+                   keys_values = Leaf({9, 2 * kv_heads * 4}, 9, "keys_values");
+    const ops::AttentionOptions options{.heads = 4,
+                                        .kv_heads = kv_heads,
+                                        .max_length = 5,
+                                        .scale = 0.7,
+                                        .dropout = 0.3f,
+                                        .operation = 9};
+    CheckGradients(
+        [&](Context& c) {
+          return ops::SelfAttention(c, ops::Rotate(c, queries, turn, 4, 4),
+                                    ops::Rotate(c, keys_values, turn, kv_heads, 2 * kv_heads),
+                                    offsets, rows, options);
+        },
+        {queries, keys_values});
+  }
 }
 
 TEST(OpsGradientTest, SelfAttentionOverUnevenSequences) {
@@ -549,7 +573,7 @@ TEST(LayersGradientTest, PostNormBlockWithDropout) {
                                  .heads = 2,
                                  .ffn_dim = 6,
                                  .dropout = 0.3f,
-                                 .norm_epsilon = 1e-5,
+                                 .norm = {.epsilon = 1e-5},
                                  .qkv = linear,
                                  .up = linear,
                                  .residual = linear};
@@ -605,7 +629,7 @@ TEST(LayersTest, AttentionDropsProbabilitiesInTrainingOnly) {
 
 TEST(LayersGradientTest, RmsNormLayer) {
   ParameterSet parameters(3, DType::F64);
-  const nn::RmsNorm norm(parameters, "norm", 4, 1e-5);
+  const nn::Norm norm(parameters, "norm", 4, {.kind = nn::NormKind::RMS, .epsilon = 1e-5});
   const Variable x = Leaf({3, 4}, 12);
   CheckGradients([&](Context& c) { return norm.Forward(c, x); },
                  {x, parameters.all()[0]->variable});

@@ -75,7 +75,7 @@ std::string GreedyText(const std::string& folder, const std::string& prompt, int
   const Job& job = saved->manifest.job();
   const auto vocabulary = data::Vocabulary::FromSymbols(saved->manifest.symbols());
   ParameterSet parameters(1, DType::F32);
-  const models::Gpt gpt(tasks::GptOptionsOf(job, vocabulary->size()), parameters);
+  const models::Gpt gpt(tasks::GptRules::OptionsOf(job, vocabulary->size()), parameters);
   EXPECT_TRUE(checkpoint::LoadParameters(*saved, parameters).ok());
   ThreadPool pool(1);
   Stream stream(&pool);

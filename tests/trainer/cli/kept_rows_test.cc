@@ -68,7 +68,7 @@ class KeptRowsTest : public testing::Test {
         ps::MergedPushes& pushes = *local;
         auto merged = MergePushes(job, std::move(local), pushes, *groups[rank], 0);
         ASSERT_TRUE(merged.ok()) << merged.status();
-        const ps::ClientStack clients = ClientOfJob(job, *std::move(merged), rank, kReplicas);
+        const ps::ClientStack clients = ClientOfJob(job, *std::move(merged), rank);
         loop::ReplicaEnvironment environment{
             .resume = resume, .group = groups[rank].get(), .clients = clients};
         report::OnStep on_step(

@@ -56,7 +56,7 @@ TEST_F(JobConfigTest, EmptyFileLacksWhatIsRequired) {
   EXPECT_EQ(Complaint(""),
             "job: data.path is required: set it here or with --set data.path=FILE\n"
             "job: model has no kind; allowed: model { sequence_rec { } }, model { gpt { } }, model "
-            "{ rec_llm { } }");
+            "{ llama { } }, model { rec_llm { } }");
 }
 
 TEST_F(JobConfigTest, UnknownFieldsNameTheNearest) {
@@ -69,7 +69,8 @@ TEST_F(JobConfigTest, UnknownFieldsNameTheNearest) {
             "job:4:1: unknown field \"max_lenght\" in Job; did you mean "
             "\"model.sequence_rec.max_length\"?");
   EXPECT_EQ(Added("parallel { zzz { a: [1] } }"),
-            "job:4:12: unknown field \"zzz\" in Parallel; Parallel has dp, transport, tp, zero");
+            "job:4:12: unknown field \"zzz\" in Parallel; Parallel has dp, transport, tp, zero, "
+            "sequence_parallel");
 }
 
 TEST_F(JobConfigTest, DenseTablesAreNotStoredAsRowsAre) {
@@ -391,14 +392,37 @@ TEST_F(JobConfigTest, ImpossibleCutsNameWhatTheyMustDivide) {
   EXPECT_EQ(complaint({}, 3),
             "job:3:12: impossible layout: parallel.tp is 2 with 3 trainers; allowed: a divisor of "
             "3");
-  EXPECT_EQ(complaint({"placement=PS"}, 2),
-            "job:3:12: parallel.tp is 2; allowed: 1 with placement PS, whose rows are not cut yet");
+  EXPECT_EQ(complaint({"placement=PS"}, 2), "");
+  EXPECT_EQ(complaint({"parallel.sequence_parallel=false"}, 2), "");
+  EXPECT_EQ(complaint({"parallel.tp=1", "parallel.sequence_parallel=true"}, 2),
+            "--set parallel.sequence_parallel: parallel.sequence_parallel is true; allowed: false "
+            "with parallel.tp 1");
   EXPECT_EQ(
       complaint({"device=CUDA"}, 2),
       "job:3:12: parallel.tp is 2; allowed: 1 with device CUDA, where layers are not cut yet");
-  EXPECT_EQ(Complaint(kGood, {"parallel.tp=2"}, 2),
-            "--set parallel.tp: parallel.tp is 2; allowed: 1 with sequence_rec, whose layers are "
-            "not cut");
+  EXPECT_EQ(Complaint(kGood, {"parallel.tp=2"}, 2), "");
+  EXPECT_EQ(Complaint(kGood, {"parallel.tp=4"}, 4),
+            "--set parallel.tp: parallel.tp is 4; allowed: a divisor of model.sequence_rec.heads, "
+            "2");
+}
+
+TEST_F(JobConfigTest, HeadsOfALlamaFitEachOtherAndTheCut) {
+  constexpr char kLlama[] =
+      "data { path: \"t\" }\nmodel { llama { heads: 12 kv_heads: 3 dim: 48 ffn_dim: 96 } }\n";
+  const auto complaint = [&](const std::vector<std::string>& sets, int num_trainers) {
+    return Complaint(kLlama, sets, num_trainers);
+  };
+  EXPECT_EQ(complaint({"parallel.tp=3"}, 3), "");
+  EXPECT_EQ(complaint({"parallel.tp=6"}, 6), "");
+  EXPECT_EQ(complaint({"parallel.tp=2"}, 2),
+            "--set parallel.tp: parallel.tp is 2; allowed: a divisor or a multiple of "
+            "model.llama.kv_heads, 3");
+  EXPECT_EQ(complaint({"model.llama.kv_heads=5"}, 1),
+            "--set model.llama.kv_heads: model.llama.kv_heads is 5; allowed: a divisor of "
+            "model.llama.heads, 12");
+  EXPECT_EQ(complaint({"model.llama.dim=36"}, 1),
+            "job:2:17: model.llama.heads is 12; allowed: values with an even model.llama.dim / "
+            "heads, whose halves are turned");
 }
 
 TEST_F(JobConfigTest, ImpossibleLayoutNamesBothNumbers) {

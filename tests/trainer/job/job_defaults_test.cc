@@ -128,6 +128,38 @@ TEST(JobDefaultsTest, GptTakesItsDefaults) {
 )");
 }
 
+TEST(JobDefaultsTest, LlamaTakesItsDefaults) {
+  const Job job = Load("data { path: \"text\" } model { llama { } } train { max_steps: 9 }");
+  EXPECT_EQ(job.placement(), Job::REPLICATED);
+  EXPECT_EQ(job.train().select_by(), VALID_LOSS);
+  const std::string text = DumpJob(job);
+  const std::string model = R"(model {
+  llama {
+    max_length: 256
+    layers: 4
+    heads: 4
+    kv_heads: 4
+    dim: 128
+    ffn_dim: 352
+    norm_epsilon: 1e-05
+    rope_theta: 10000
+    init_stddev: 0.02
+    embedding_stddev: 0.02
+  }
+}
+)";
+  EXPECT_EQ(text.substr(text.find("model {"), model.size()), model);
+}
+
+TEST(JobDefaultsTest, RowsAreCutWhereLayersAre) {
+  const std::string llama = "data { path: \"text\" } model { llama { } } ";
+  EXPECT_FALSE(Load(llama).parallel().sequence_parallel());
+  EXPECT_TRUE(Load(llama + "parallel { tp: 2 }", {}, 2).parallel().sequence_parallel());
+  EXPECT_FALSE(Load(llama + "parallel { tp: 2 sequence_parallel: false }", {}, 2)
+                   .parallel()
+                   .sequence_parallel());
+}
+
 TEST(JobDefaultsTest, ServedTokensGetATable) {
   const std::string gpt =
       "data { path: \"text\" } model { gpt { dim: 8 heads: 2 embedding_stddev: 1 } }";

@@ -22,22 +22,39 @@
 
 namespace tandem::lattice {
 
-std::string Layout::ToString() const { return absl::StrCat("dp ", dp, " tp ", tp, " zero ", zero); }
+namespace {
 
-Trained Train(const std::string& text, const std::vector<std::string>& sets, const Layout& layout) {
+std::unique_ptr<tasks::JobData> DataOf(const Job& job) {
+  if (job.model().has_llama())
+    return std::make_unique<LlamaData>(tasks::TextFile{loop::SmallText()});
+  return std::make_unique<GptData>(tasks::TextFile{loop::SmallText()});
+}
+
+}  // namespace
+
+std::string Layout::ToString() const {
+  return absl::StrCat("dp ", dp, " tp ", tp, " zero ", zero,
+                      tp > 1 && !cut_rows ? " whole rows" : "");
+}
+
+Trained Train(const std::string& text, const std::vector<std::string>& sets, const Layout& layout,
+              const RunOptions& options) {
   const support::TempFolder folder;
-  return TrainIn(folder.path() + "/out", text, sets, layout);
+  return TrainIn(folder.path() + "/out", text, sets, layout, options);
 }
 
 Trained TrainIn(const std::string& out, const std::string& text,
-                const std::vector<std::string>& sets, const Layout& layout) {
+                const std::vector<std::string>& sets, const Layout& layout,
+                const RunOptions& options) {
   std::vector<std::string> all = sets;
   all.push_back(absl::StrCat("parallel.tp=", layout.tp));
   all.push_back(absl::StrCat("parallel.zero=", layout.zero));
+  if (layout.tp > 1 && !layout.cut_rows) all.push_back("parallel.sequence_parallel=false");
   const auto job = ParseJob(text, "job", all,
                             {.models = OurKinds().models(), .num_trainers = layout.num_ranks()});
   EXPECT_TRUE(job.ok()) << job.status();
-  const GptData data({loop::SmallText()});
+  const std::unique_ptr<tasks::JobData> data =
+      options.make_data ? options.make_data(*job) : DataOf(*job);
   const std::string checkpoints = out + "/checkpoints";
   std::optional<checkpoint::Checkpoint> saved;
   if (!checkpoint::ListCheckpoints(checkpoints).empty()) {
@@ -60,21 +77,24 @@ Trained TrainIn(const std::string& out, const std::string& text,
           run.losses.push_back(record.loss);
           run.norms.push_back(record.grad_norm);
         });
-        const auto summary = loop::RunReplica(*job, data,
-                                              {.resume = saved ? &*saved : nullptr,
-                                               .group = groups[rank].get(),
-                                               .clients = ps::ClientsOf(client),
-                                               .output = rank == 0 ? output->get() : nullptr,
-                                               .parameters = DType::F64,
-                                               .observer = rank == 0 ? &on_step : nullptr});
-        ASSERT_TRUE(summary.ok()) << layout.ToString() << ": " << summary.status();
-        if (rank == 0) run.valid_loss = summary->metrics.at("valid/loss");
+        const auto summary = loop::RunReplica(
+            *job, *data,
+            {.resume = saved ? &*saved : nullptr,
+             .group = groups[rank].get(),
+             .clients = ps::ClientsOf(client),
+             .output = rank == 0 ? output->get() : nullptr,
+             .parameters = options.bf16 ? DType::F32 : DType::F64,
+             .compute = options.bf16 ? std::optional<DType>(DType::BF16) : std::nullopt,
+             .observer = rank == 0 ? &on_step : nullptr});
+        if (rank != 0) return;
+        run.status = summary.status();
+        if (summary.ok()) run.valid_loss = summary->metrics.at("valid/loss");
       });
     }
     for (std::thread& thread : threads) thread.join();
   }
   const auto path = checkpoint::NewestCheckpoint(checkpoints);
-  if (!path.ok()) return run;  // the run has failed, which is a failure of the test already
+  if (!run.status.ok() || !path.ok()) return run;
   const auto dense = checkpoint::ReadSafetensors(*path + "/dense.safetensors");
   EXPECT_TRUE(dense.ok()) << dense.status();
   for (const checkpoint::NamedTensor& named : dense->tensors) {
@@ -85,6 +105,7 @@ Trained TrainIn(const std::string& out, const std::string& text,
 }
 
 double LargestDifference(const Trained& run, const Trained& serial) {
+  if (!run.status.ok() || !serial.status.ok()) return INFINITY;
   double largest = 0;
   const auto compare = [&](double found, double wanted) {
     const double difference = std::abs(found - wanted) / std::max(1.0, std::abs(wanted));

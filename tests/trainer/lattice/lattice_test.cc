@@ -18,30 +18,64 @@ model { gpt { max_length: 8 layers: 2 heads: 4 dim: 16 norm_bias: true linear_bi
 train { batch_size: 6 max_steps: 5 log_every_steps: 1 eval_every_steps: 5 }
 )";
 
+// Windows of 7 symbols, so that ranks share rows unevenly, and 2 heads of keys and values for up to
+// 8 ranks.
+constexpr char kLlama[] = R"(
+data { path: "text" }
+model { llama { max_length: 7 layers: 2 heads: 8 kv_heads: 2 dim: 32 ffn_dim: 24 dropout: 0.1
+                init_stddev: 0.1 } }
+train { batch_size: 6 max_steps: 5 log_every_steps: 1 eval_every_steps: 5 }
+placement: REPLICATED
+)";
+
 struct Variant {
   const char* name;
+  const char* text;
+  int largest_tp;
   std::vector<std::string> sets;
 };
 
 const std::vector<Variant>& Variants() {
   static const auto* const variants = new std::vector<Variant>{
-      {"Sgd", {"optimizer.kind=SGD", "optimizer.learning_rate=1", "placement=REPLICATED"}},
-      {"AdamClipped",
+      {"GptSgd",
+       kGpt,
+       4,
+       {"optimizer.kind=SGD", "optimizer.learning_rate=1", "placement=REPLICATED"}},
+      {"GptAdamClipped",
+       kGpt,
+       4,
        {"optimizer.kind=ADAMW", "optimizer.learning_rate=0.01", "optimizer.weight_decay=0.1",
         "optimizer.max_grad_norm=0.5", "placement=REPLICATED"}},
-      {"TiedUniform",
+      {"GptTiedUniform",
+       kGpt,
+       4,
        {"model.gpt.tied_embeddings=true", "model.gpt.init=UNIFORM_FAN_IN", "optimizer.kind=ADAM",
-        "optimizer.learning_rate=0.01", "placement=REPLICATED"}}};
+        "optimizer.learning_rate=0.01", "placement=REPLICATED"}},
+      {"LlamaSgd", kLlama, 8, {"optimizer.kind=SGD", "optimizer.learning_rate=0.3"}},
+      {"LlamaTiedAdamClipped",
+       kLlama,
+       8,
+       {"model.llama.tied_embeddings=true", "optimizer.kind=ADAMW", "optimizer.learning_rate=0.01",
+        "optimizer.weight_decay=0.1", "optimizer.max_grad_norm=0.5"}},
+      {"LlamaOneKvHead",
+       kLlama,
+       8,
+       {"model.llama.kv_heads=1", "optimizer.kind=ADAM", "optimizer.learning_rate=0.01",
+        "train.accumulate=2", "train.batch_size=17"}}};
   return *variants;
 }
 
-std::vector<Layout> Layouts() {
+// All layouts of up to 8 ranks but that of one.
+std::vector<Layout> Layouts(int largest_tp) {
   std::vector<Layout> layouts;
-  for (const int tp : {1, 2, 4}) {
+  for (int tp = 1; tp <= largest_tp; tp *= 2) {
     for (const int dp : {1, 2, 3, 4, 8}) {
       for (const int zero : {0, 1}) {
-        if (dp * tp > 8 || (dp * tp == 1 && zero == 0)) continue;  // the last is the serial run
-        layouts.push_back({.dp = dp, .tp = tp, .zero = zero});
+        for (const bool cut_rows : {false, true}) {
+          if (dp * tp > 8 || (tp == 1 && cut_rows)) continue;
+          if (dp * tp == 1 && zero == 0) continue;  // the serial run
+          layouts.push_back({.dp = dp, .tp = tp, .zero = zero, .cut_rows = cut_rows});
+        }
       }
     }
   }
@@ -51,25 +85,46 @@ std::vector<Layout> Layouts() {
 TEST(LatticeTest, EveryLayoutGivesTheNumbersOfOneProcess) {
   int num_layouts = 0;
   for (const Variant& variant : Variants()) {
-    const Trained serial = Train(kGpt, variant.sets, {});
+    const Trained serial = Train(variant.text, variant.sets, {});
+    ASSERT_TRUE(serial.status.ok()) << serial.status;
     ASSERT_EQ(serial.losses.size(), 5u);
     EXPECT_LT(serial.losses.back(), serial.losses.front());
-    for (const Layout& layout : Layouts()) {
-      const Trained run = Train(kGpt, variant.sets, layout);
+    for (const Layout& layout : Layouts(variant.largest_tp)) {
+      const Trained run = Train(variant.text, variant.sets, layout);
       EXPECT_LT(LargestDifference(run, serial), kTolerance)
-          << variant.name << ", " << layout.ToString();
+          << variant.name << ", " << layout.ToString() << ": " << run.status;
       ++num_layouts;
     }
   }
   std::printf("%d layouts give the numbers of one process\n", num_layouts);
 }
 
+// Products in bf16, on every processor.
+TEST(LatticeTest, CutRowsAgreeWithWholeRowsInBf16) {
+  const std::vector<std::string> sets = {"optimizer.kind=ADAMW", "optimizer.learning_rate=0.003",
+                                         "train.max_steps=20", "train.eval_every_steps=20"};
+  const RunOptions bf16{.bf16 = true};
+  const Trained serial = Train(kLlama, sets, {}, bf16), cut = Train(kLlama, sets, {.tp = 4}, bf16),
+                whole = Train(kLlama, sets, {.tp = 4, .cut_rows = false}, bf16),
+                exact = Train(kLlama, sets, {});
+  ASSERT_EQ(cut.losses.size(), 20u) << cut.status;
+  ASSERT_EQ(whole.losses.size(), 20u) << whole.status;
+  EXPECT_NE(serial.losses, exact.losses);
+  for (size_t i = 0; i < cut.losses.size(); ++i) {
+    EXPECT_NEAR(cut.losses[i] / whole.losses[i], 1, 0.01) << "step " << i;
+    EXPECT_NEAR(cut.losses[i] / serial.losses[i], 1, 0.01) << "step " << i;
+  }
+}
+
 // A run's checkpoint, written under one layout, goes on under another.
 TEST(LatticeTest, ARunGoesOnUnderAnyOtherLayout) {
   const std::vector<std::string>& sets = Variants()[1].sets;
   const Trained serial = Train(kGpt, sets, {});
-  const std::vector<Layout> layouts = {
-      {}, {.dp = 2, .tp = 2, .zero = 1}, {.dp = 3, .zero = 1}, {.tp = 4}, {.dp = 2, .tp = 4}};
+  const std::vector<Layout> layouts = {{},
+                                       {.dp = 2, .tp = 2, .zero = 1},
+                                       {.dp = 3, .zero = 1},
+                                       {.tp = 4},
+                                       {.dp = 2, .tp = 4, .cut_rows = false}};
   std::vector<std::string> first = sets;
   first.insert(first.end(), {"train.max_steps=3", "train.eval_every_steps=3"});
   for (const Layout& before : layouts) {

@@ -59,8 +59,7 @@ struct FaultyRun {
   bool poisoned_evaluations = false;  // rows that an evaluation pulls are NaN
   // Wraps the client that speaks to the tables in the one that the job's consistency asks for.
   // Null: no wrapping.
-  std::function<ps::ClientStack(const Job&, ps::ClientStack, int trainer, int trainers)>
-      client_of_job = nullptr;
+  std::function<ps::ClientStack(const Job&, ps::ClientStack, int replica)> client_of_job = nullptr;
 };
 
 // A client that turns the rows of evaluations into NaN.
@@ -132,8 +131,7 @@ inline FaultyResult RunWith(const std::string& text, const std::vector<std::stri
           client = cluster.MakeClient(
               trainer, trainers,
               {.timeout = absl::Seconds(30), .consistency = job::ConsistencyOf(*job)});
-        if (run.client_of_job)
-          client = run.client_of_job(*job, std::move(client), rank, run.replicas);
+        if (run.client_of_job) client = run.client_of_job(*job, std::move(client), rank);
         if (run.poisoned_evaluations) client.Wrap<PoisoningClient>();
         ReplicaEnvironment environment;
         environment.group = groups[rank].get();

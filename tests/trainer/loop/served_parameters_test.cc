@@ -234,7 +234,8 @@ TEST(ServedParametersTest, NoCollectiveSumsWhatIsServed) {
   Stream stream(&pool);
   const auto groups = comm::ThreadGroup::Create(1, "dp");
   const auto replicated = PlacedAs(parameters, *placements, parallel::Placement::REPLICATED);
-  const auto ddp = parallel::Ddp::Create(&parameters, replicated, groups[0].get(), &stream, {});
+  const auto ddp = parallel::Ddp::Create(&parameters, replicated, groups[0].get(),
+                                         /*holders=*/nullptr, &stream, {});
   ASSERT_TRUE(ddp.ok());
   (*ddp)->BeginStep(1);
   Context context({.stream = &stream});

@@ -17,7 +17,7 @@ using ::tandem::testing::StepFixture;
 
 constexpr int64_t kSymbols = 11, kMaxLength = 12;
 
-std::vector<GptOptions> BothRecipes() {
+std::vector<GptOptions> AllRecipes() {
   GptOptions untied{.vocabulary_size = kSymbols,
                     .max_length = kMaxLength,
                     .layers = 3,
@@ -25,7 +25,7 @@ std::vector<GptOptions> BothRecipes() {
                     .dim = 8,
                     .ffn_dim = 16,
                     .activation = kernels::Activation::RELU,
-                    .norm_bias = true,
+                    .norm = {.epsilon = 1e-5, .bias = true},
                     .linear_bias = true,
                     .attention_scale = 0.3,
                     .init = nn::Init::UNIFORM_FAN_IN,
@@ -39,7 +39,19 @@ std::vector<GptOptions> BothRecipes() {
                   .tied_embeddings = true,
                   .init_stddev = 0.5,
                   .embedding_stddev = 0.5};
-  return {untied, tied};
+  GptOptions llama{.vocabulary_size = kSymbols,
+                   .max_length = kMaxLength,
+                   .layers = 2,
+                   .heads = 4,
+                   .dim = 16,
+                   .ffn_dim = 10,
+                   .norm = {.kind = nn::NormKind::RMS, .epsilon = 1e-5},
+                   .kv_heads = 2,
+                   .gated = true,
+                   .rotary_base = 100,
+                   .init_stddev = 0.5,
+                   .embedding_stddev = 0.5};
+  return {untied, tied, llama};
 }
 
 std::vector<int64_t> SomeSymbols(int64_t count) {
@@ -76,7 +88,7 @@ std::vector<int64_t> Slice(const std::vector<int64_t>& symbols, int64_t begin, i
 }
 
 TEST(GptDecoderTest, ScoresAreThoseOfTheFullForwardAtEveryPosition) {
-  for (const GptOptions& options : BothRecipes()) {
+  for (const GptOptions& options : AllRecipes()) {
     ParameterSet parameters(4, DType::F32);
     const Gpt gpt(options, parameters);
     StepFixture fixture;
@@ -96,7 +108,7 @@ TEST(GptDecoderTest, ScoresAreThoseOfTheFullForwardAtEveryPosition) {
 
 TEST(GptDecoderTest, AFullContextGoesOnWithItsNewestHalf) {
   ParameterSet parameters(4, DType::F32);
-  const Gpt gpt(BothRecipes()[0], parameters);
+  const Gpt gpt(AllRecipes()[0], parameters);
   StepFixture fixture;
   GptDecoder decoder(&gpt, Variable(), &fixture.stream());
   const std::vector<int64_t> symbols = SomeSymbols(40);
@@ -111,7 +123,7 @@ TEST(GptDecoderTest, AFullContextGoesOnWithItsNewestHalf) {
 
 TEST(GptDecoderTest, APromptLongerThanTheContextKeepsItsEnd) {
   ParameterSet parameters(4, DType::F32);
-  const Gpt gpt(BothRecipes()[0], parameters);
+  const Gpt gpt(AllRecipes()[0], parameters);
   StepFixture fixture;
   const std::vector<int64_t> symbols = SomeSymbols(30);
   GptDecoder decoder(&gpt, Variable(), &fixture.stream());
@@ -122,7 +134,7 @@ TEST(GptDecoderTest, APromptLongerThanTheContextKeepsItsEnd) {
 }
 
 TEST(GptDecoderTest, TokenRowsMayComeFromOutside) {
-  for (GptOptions options : BothRecipes()) {
+  for (GptOptions options : AllRecipes()) {
     options.token_rows_outside = true;
     ParameterSet parameters(4, DType::F32);
     const Gpt gpt(options, parameters);
@@ -137,7 +149,7 @@ TEST(GptDecoderTest, TokenRowsMayComeFromOutside) {
 }
 
 TEST(GptDecoderTest, AContextOfOneSymbolForgetsTheLast) {
-  GptOptions options = BothRecipes()[1];
+  GptOptions options = AllRecipes()[1];
   options.max_length = 1;
   ParameterSet parameters(4, DType::F32);
   const Gpt gpt(options, parameters);

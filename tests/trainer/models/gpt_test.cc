@@ -28,7 +28,7 @@ GptOptions MiniGpt() {
           .dim = 64,
           .ffn_dim = 256,
           .activation = kernels::Activation::RELU,
-          .norm_bias = true,
+          .norm = {.epsilon = 1e-5, .bias = true},
           .linear_bias = true,
           .attention_scale = 0.125,
           .init = nn::Init::UNIFORM_FAN_IN,

@@ -70,19 +70,21 @@ struct LinearProduct {
 Variable RecordLinear(Context& context, const Variable& x, const Variable& weight,
                       const Variable& bias, const LinearProduct& product) {
   const GradientOperand operand(product.flat_result());
+  const SavedOperand rows(x, product.rows);
   FunctionParts parts;
   parts.inputs = {x};
-  parts.backward_input = [operand, w = SavedOperand(weight, product.weight),
+  parts.backward_input = [operand, rows, w = SavedOperand(weight, product.weight),
                           flat = product.rows.shape(), node = x.node(), shape = x.shape(),
                           dtype = x.dtype()](Context& c, const Tensor& gradient) {
+    rows.Start(c);  // travels during the product
     const Tensor dx = node->GradientMemory(c, shape, dtype);
     Multiply(c, {operand.Of(c, gradient)}, {w.Of(c), true}, dx.Reshape(flat));
     return std::vector<Tensor>{dx};
   };
   parts.weights = {weight};
   if (bias.defined()) parts.weights.push_back(bias);
-  parts.backward_weight = [operand, rows = SavedOperand(x, product.rows), shape = weight.shape(),
-                           dtype = weight.dtype(), node = weight.node(),
+  parts.backward_weight = [operand, rows, shape = weight.shape(), dtype = weight.dtype(),
+                           node = weight.node(),
                            bias_node = bias.node()](Context& c, const Tensor& gradient) {
     const Tensor dy = operand.Of(c, gradient);
     std::vector<Tensor> gradients(2);

@@ -30,17 +30,27 @@ inline Tensor Operand(Context& context, const Variable& x) {
   return Operand(context, x.value());
 }
 
-// An operand that backward reads again. The operand of an activation is kept; that of a parameter
-// is read anew.
+// An operand that backward reads again. The operand of an activation is kept, or made again if its
+// node can; that of a parameter is read anew.
 class SavedOperand {
  public:
   // `operand` is the operand of `x`.
   SavedOperand(const Variable& x, const Tensor& operand)
-      : leaf_(x.is_leaf() ? x : Variable()), kept_(x.is_leaf() ? Tensor() : operand) {}
-  Tensor Of(Context& context) const { return leaf_.is_leaf() ? Operand(context, leaf_) : kept_; }
+      : leaf_(x.is_leaf() ? x : Variable()),
+        recoverable_(x.node() != nullptr ? x.node()->recoverable() : nullptr),
+        kept_(x.is_leaf() || recoverable_ != nullptr ? Tensor() : operand) {}
+  // Starts what Of may have to wait for.
+  void Start(Context& context) const {
+    if (recoverable_ != nullptr) recoverable_->Start(context);
+  }
+  Tensor Of(Context& context) const {
+    if (recoverable_ != nullptr) return Operand(context, recoverable_->Value(context));
+    return leaf_.is_leaf() ? Operand(context, leaf_) : kept_;
+  }
 
  private:
   Variable leaf_;
+  std::shared_ptr<Recoverable> recoverable_;
   Tensor kept_;
 };
 

@@ -97,10 +97,22 @@ inline Variable RmsNorm(Context& context, const Variable& x, const Variable& gam
   return RmsNorm(context, Residual{x}, gamma, epsilon).output;
 }
 
-// qkv [T, 3 * heads * D]: queries, keys and values of packed sequences -> [T, heads * D]. See
-// kernels/attention.h.
+// The table of a rotary position embedding: positions below max_length, heads of `width`. The
+// angles of pair i grow by base^(-2 i / width) radians from one position to the next.
+Tensor RotaryTable(int64_t max_length, int64_t width, double base, DType dtype);
+struct RotaryOptions {
+  Tensor table;      // RotaryTable, where the stream computes; F64 for F64 rows, else F32
+  Tensor positions;  // i64 [T]
+};
+// x [T, heads * D] -> its first `turned` heads turned by their rows' positions (kernels/rotary.h).
+Variable Rotate(Context& context, const Variable& x, const RotaryOptions& options, int64_t turned,
+                int64_t heads);
+
+// Attention over packed sequences (kernels/attention.h) -> [T, heads * D]. queries [T, heads * D]
+// and keys_values [T, 2 * kv_heads * D]. keys_values undefined: `queries` has the columns of both.
 struct AttentionOptions {
-  int64_t heads = 1;  // of qkv
+  int64_t heads = 1;     // of the queries here
+  int64_t kv_heads = 0;  // of keys and values; divides heads; 0: heads
   // Numbers for dropout, if the heads are some of a layer's (kernels/attention.h).
   int64_t first_head = 0, all_heads = 0;
   int64_t max_length = 0;
@@ -109,8 +121,13 @@ struct AttentionOptions {
   float dropout = 0;
   uint64_t operation = 0;  // names the dropout's random stream
 };
-Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offsets,
-                       const Tensor& row_index, const AttentionOptions& options);
+Variable SelfAttention(Context& context, const Variable& queries, const Variable& keys_values,
+                       const Tensor& offsets, const Tensor& row_index,
+                       const AttentionOptions& options);
+inline Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offsets,
+                              const Tensor& row_index, const AttentionOptions& options) {
+  return SelfAttention(context, qkv, Variable(), offsets, row_index, options);
+}
 
 // logits [R, V], target i64 [R] -> the sum of the rows' cross entropies, a scalar.
 Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor& target);

@@ -1,5 +1,6 @@
 #include "trainer/loop/replica/make_gradient_sync.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,7 @@ std::vector<optim::ElementRange> UpdatedHere(const Job& job, const ParameterSet&
                                  : RangesOfPart(parallel::ZeroLayout(replicated, num_replicas),
                                                 replicated, replica, num_replicas);
   for (optim::ElementRange& range : ranges)
-    range.counted = !range.parameter->slice.whole() || mesh.tp().rank() == 0;
+    range.counted = mesh.tp().rank() % std::max(1, range.parameter->record.holders) == 0;
   return ranges;
 }
 
@@ -42,13 +43,14 @@ absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(
             job::ServedPartsOf(job, *args.parameters, args.placements), args.pushes, args.stream));
   }
   if (job.parallel().zero() == 0) {
-    ASSIGN_OR_RETURN(parts.emplace_back(), parallel::Ddp::Create(args.parameters, replicated,
-                                                                 args.group, args.stream, {}));
+    ASSIGN_OR_RETURN(parts.emplace_back(),
+                     parallel::Ddp::Create(args.parameters, replicated, args.group, args.holders,
+                                           args.stream, {}));
   } else {
     ASSIGN_OR_RETURN(parts.emplace_back(),
                      parallel::Zero::Create(args.parameters,
                                             parallel::ZeroLayout(replicated, args.group->size()),
-                                            args.group, args.stream));
+                                            args.group, args.holders, args.stream));
   }
   return std::make_unique<parallel::CombinedSync>(std::move(parts));
 }

@@ -11,6 +11,7 @@
 #include "ps/client/table_admin.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/parallel/gradient_sync.h"
+#include "trainer/parallel/holder_groups.h"
 #include "trainer/parallel/mesh.h"
 #include "trainer/parallel/placement.h"
 #include "trainer/sparse/step_pushes.h"
@@ -21,8 +22,8 @@ class Job;  // proto/job.pb.h
 
 namespace tandem::loop {
 
-// The elements of replicated parameters that this rank updates. Of tensor-parallel ranks with the
-// same elements, the first one counts them.
+// The elements of replicated parameters that this rank updates. The first of an element's holders
+// counts it.
 std::vector<optim::ElementRange> UpdatedHere(const Job& job, const ParameterSet& parameters,
                                              const parallel::Placements& placements,
                                              const parallel::Mesh& mesh);
@@ -32,6 +33,7 @@ struct GradientSyncArgs {
   parallel::Placements placements;
   // The replicas. If there are several, the group's arrays lie where the parameters do.
   comm::ProcessGroup* group = nullptr;
+  const parallel::HolderGroups* holders = nullptr;  // arrays as above
   ps::RowClient* rows = nullptr;
   ps::TableAdmin* tables = nullptr;
   sparse::StepPushes* pushes = nullptr;  // of the current step

@@ -68,9 +68,11 @@ Replica::Replica(const Job& job, const tasks::JobData& data, const ReplicaEnviro
       pool(job.runtime().threads()),
       stream(&pool, environment.device),
       parameters(job.seed(), environment.parameters, &stream),
-      tensor_group(mesh.shape().tp > 1 ? std::make_unique<parallel::TensorGroup>(&arrays.tp())
+      tensor_group(mesh.shape().tp > 1 ? std::make_unique<parallel::TensorGroup>(
+                                             &arrays.tp(), job.parallel().sequence_parallel())
                                        : nullptr),
-      tables(tasks::MakeEmbeddingTables(job, clients.rows, &stream)),
+      tables(tasks::MakeEmbeddingTables(job, clients.rows, &stream,
+                                        mesh.shape().tp > 1 ? &mesh.tp() : nullptr)),
       task(data.MakeTask(job, {.parameters = &parameters,
                                .tables = tables.get(),
                                .group = &mesh.dp(),
@@ -93,18 +95,25 @@ absl::Status Replica::Connect() {
     return absl::InternalError(
         absl::StrCat("parallel.tp is ", mesh.shape().tp, ", but the model cuts no parameter"));
   }
+  ASSIGN_OR_RETURN(holders, parallel::HolderGroups::Create(parameters, &mesh.tp(), Deadline()));
   RETURN_IF_ERROR(VerifySameData(data, world, Deadline()));
   std::vector<TableSpec> tables = job::TableSpecsOf(job);
   const std::vector<TableSpec> dense_tables = job::DenseTableSpecsOf(job);
   tables.insert(tables.end(), dense_tables.begin(), dense_tables.end());
   RETURN_IF_ERROR(clients.tables->CreateTables(tables, Timeout()));
-  ASSIGN_OR_RETURN(sync, MakeGradientSync(job, {.parameters = &parameters,
-                                                .placements = *placements,
-                                                .group = &arrays.dp(),
-                                                .rows = clients.rows,
-                                                .tables = clients.tables,
-                                                .pushes = &pushes,
-                                                .stream = &stream}));
+  if (&arrays != &mesh) {
+    ASSIGN_OR_RETURN(array_holders,
+                     parallel::HolderGroups::Create(parameters, &arrays.tp(), Deadline()));
+  }
+  ASSIGN_OR_RETURN(
+      sync, MakeGradientSync(job, {.parameters = &parameters,
+                                   .placements = *placements,
+                                   .group = &arrays.dp(),
+                                   .holders = (array_holders ? array_holders : holders).get(),
+                                   .rows = clients.rows,
+                                   .tables = clients.tables,
+                                   .pushes = &pushes,
+                                   .stream = &stream}));
   return absl::OkStatus();
 }
 
@@ -156,20 +165,22 @@ absl::StatusOr<absl::uint128> Replica::VerifiedHash(const char* what) {
     RETURN_IF_ERROR(parallel::VerifyEqual(mesh.dp(), absl::Uint128Low64(hash), what, Deadline()));
     return hash;
   }
-  // Replicas have the same weights here, and tensor-parallel ranks the same whole parameters.
-  optim::DenseState weights{&parameters, {}, {}}, shared = weights;
-  for (const auto& parameter : parameters.all()) {
-    weights.entries.push_back({0, parameter->variable.value(), {}});
-    shared.entries.push_back(parameter->slice.whole() ? weights.entries.back()
-                                                      : optim::DenseState::Entry());
-  }
-  const absl::uint128 of_weights = weights.Hash(), of_shared = shared.Hash();
+  // Replicas have the same weights here, and holders the same of their parameters.
+  const auto verify = [&](comm::ProcessGroup& group, int num_holders) -> absl::Status {
+    optim::DenseState held{&parameters, {}, {}};
+    for (const auto& parameter : parameters.all()) {
+      const bool here = num_holders == 0 || parameter->record.holders == num_holders;
+      held.entries.push_back(here ? optim::DenseState::Entry{0, parameter->variable.value(), {}}
+                                  : optim::DenseState::Entry());
+    }
+    const absl::uint128 hash = held.Hash();
+    RETURN_IF_ERROR(stream.status());
+    return parallel::VerifyEqual(group, absl::Uint128Low64(hash), what, Deadline());
+  };
   absl::uint128 sum = OwnedState().Hash();
-  RETURN_IF_ERROR(stream.status());
-  RETURN_IF_ERROR(
-      parallel::VerifyEqual(mesh.dp(), absl::Uint128Low64(of_weights), what, Deadline()));
-  RETURN_IF_ERROR(
-      parallel::VerifyEqual(mesh.tp(), absl::Uint128Low64(of_shared), what, Deadline()));
+  RETURN_IF_ERROR(verify(mesh.dp(), /*num_holders=*/0));
+  for (const auto& [num_holders, group] : holders->groups())
+    RETURN_IF_ERROR(verify(*group, num_holders));
   RETURN_IF_ERROR(SumOverRanks(world, &sum, Deadline()));
   return sum;
 }

@@ -17,6 +17,7 @@
 #include "trainer/loop/replica/step_calendar.h"
 #include "trainer/loop/replica/stop_vote.h"
 #include "trainer/parallel/gradient_sync.h"
+#include "trainer/parallel/holder_groups.h"
 #include "trainer/parallel/mesh.h"
 #include "trainer/parallel/placement.h"
 #include "trainer/parallel/tensor/tensor_group.h"
@@ -96,8 +97,10 @@ struct Replica {
   optim::DenseOptimizer dense;
   sparse::StepPushes pushes;  // of the current step
   sparse::StepOptimizer optimizer;
-  std::unique_ptr<parallel::GradientSync> sync;  // null before Connect
-  DType compute = DType::F32;                    // of the training steps
+  // Null before Connect. `array_holders` is null where the rank computes on the host.
+  std::unique_ptr<parallel::HolderGroups> holders, array_holders;
+  std::unique_ptr<parallel::GradientSync> sync;
+  DType compute = DType::F32;  // of the training steps
 
   RunState state;
   StopVote stop_vote;

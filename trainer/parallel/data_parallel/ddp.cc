@@ -9,14 +9,15 @@ namespace tandem::parallel {
 absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters,
                                                  comm::ProcessGroup* group, Stream* stream,
                                                  const FlatLayoutOptions& options) {
-  return Create(parameters, parameters->pointers(), group, stream, options);
+  return Create(parameters, parameters->pointers(), group, /*holders=*/nullptr, stream, options);
 }
 
 absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters,
                                                  const std::vector<Parameter*>& members,
-                                                 comm::ProcessGroup* group, Stream* stream,
+                                                 comm::ProcessGroup* group,
+                                                 const HolderGroups* holders, Stream* stream,
                                                  const FlatLayoutOptions& options) {
-  std::unique_ptr<Ddp> ddp(new Ddp(group, stream));
+  std::unique_ptr<Ddp> ddp(new Ddp(group, holders, stream));
   AllocateBucket allocate;
   if (group->size() > 1) allocate = [group](size_t bytes) { return group->Allocate(bytes); };
   RETURN_IF_ERROR(ddp->PlaceGradients(*parameters, LayOut(members, options), allocate));

@@ -15,19 +15,21 @@ namespace tandem::parallel {
 class Ddp final : public BucketSync {
  public:
   // Places the gradients of all parameters, or only of `members`, in buckets of the group's memory.
-  // Collective over `group`.
+  // Collective over `group`. `holders` null: the model is whole.
   // REQUIRES: if the group has several ranks, its arrays lie where the parameters do.
   static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters,
                                                      comm::ProcessGroup* group, Stream* stream,
                                                      const FlatLayoutOptions& options);
   static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters,
                                                      const std::vector<Parameter*>& members,
-                                                     comm::ProcessGroup* group, Stream* stream,
+                                                     comm::ProcessGroup* group,
+                                                     const HolderGroups* holders, Stream* stream,
                                                      const FlatLayoutOptions& options);
 
  private:
   using BucketSync::BucketSync;
   comm::Work Sum(const GradientBuckets::Bucket& bucket, size_t number) override;
+  ArrayView Summed(const ArrayView& bucket) const override { return bucket; }
 };
 
 // Returns Ok if `value` is the same on all ranks, and Internal if replicas have drifted apart.

@@ -13,8 +13,9 @@ FlatLayout ZeroLayout(const std::vector<Parameter*>& parameters, int num_replica
 
 absl::StatusOr<std::unique_ptr<Zero>> Zero::Create(ParameterSet* parameters,
                                                    const FlatLayout& layout,
-                                                   comm::ProcessGroup* group, Stream* stream) {
-  std::unique_ptr<Zero> zero(new Zero(parameters, group, stream));
+                                                   comm::ProcessGroup* group,
+                                                   const HolderGroups* holders, Stream* stream) {
+  std::unique_ptr<Zero> zero(new Zero(parameters, group, holders, stream));
   RETURN_IF_ERROR(zero->PlaceGradients(*parameters, layout, /*allocate=*/nullptr));
   const DType dtype = parameters->dtype();
   for (const FlatBucket& bucket : layout) {

@@ -23,7 +23,8 @@ class Zero final : public BucketSync {
   // REQUIRES: if the group has several ranks, its arrays lie where the parameters do.
   static absl::StatusOr<std::unique_ptr<Zero>> Create(ParameterSet* parameters,
                                                       const FlatLayout& layout,
-                                                      comm::ProcessGroup* group, Stream* stream);
+                                                      comm::ProcessGroup* group,
+                                                      const HolderGroups* holders, Stream* stream);
   ~Zero() override;
 
   // Starts to gather the weights that the replicas have updated, and waits for them.
@@ -31,11 +32,13 @@ class Zero final : public BucketSync {
   absl::Status AwaitWeights(absl::Time deadline) override;
 
  private:
-  Zero(ParameterSet* parameters, comm::ProcessGroup* group, Stream* stream)
-      : BucketSync(group, stream), parameters_(parameters) {}
+  Zero(ParameterSet* parameters, comm::ProcessGroup* group, const HolderGroups* holders,
+       Stream* stream)
+      : BucketSync(group, holders, stream), parameters_(parameters) {}
   comm::Work Sum(const GradientBuckets::Bucket& bucket, size_t number) override;
   // The part of a bucket's array that this rank owns.
   ArrayView OwnPart(const ArrayView& bucket) const;
+  ArrayView Summed(const ArrayView& bucket) const override { return OwnPart(bucket); }
 
   ParameterSet* const parameters_;
   std::vector<Tensor> weights_;  // one flat array for each bucket

@@ -10,8 +10,8 @@ namespace tandem::tasks {
 namespace {
 
 std::vector<Kind> WithOurs(std::vector<Kind> more) {
-  std::vector<Kind> kinds{Add<SequenceRecTask>("sequence_rec"), Add<TextTask>("gpt"),
-                          Add<RecLlmTask>("rec_llm")};
+  std::vector<Kind> kinds{Add<SequenceRecTask>("sequence_rec"), Add<GptTask>("gpt"),
+                          Add<LlamaTask>("llama"), Add<RecLlmTask>("rec_llm")};
   kinds.insert(kinds.end(), more.begin(), more.end());
   return kinds;
 }

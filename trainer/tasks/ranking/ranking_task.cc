@@ -9,6 +9,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "trainer/job/model_rules.h"
+#include "trainer/parallel/tensor/tensor_group.h"
 #include "trainer/tasks/embedding_table.h"
 #include "trainer/tasks/packed_rows.h"
 
@@ -64,14 +65,15 @@ RankingTask::RankingTask(const Job& job, const SequenceData* data,
                                        .max_length = sampling.max_length,
                                        .sample_negatives = sampling.own_negatives}),
       parameters_(environment.parameters),
+      tp_(environment.tp),
       tables_(environment.tables),
       group_(environment.group),
       evaluation_(&job_, data_, &sampler_, group_) {}
 
 void RankingTask::MakeItems() {
   if (tables_ != nullptr) return;
-  items_ = parameters_->Normal("items", Shape{num_items(), job_.tables(0).dim()},
-                               job_.tables(0).init_stddev());
+  const Shape shape{num_items(), job_.tables(0).dim()};
+  items_ = parameters_->Normal("items", nn::EqualPart(shape, tp_), job_.tables(0).init_stddev());
 }
 
 std::unique_ptr<StepInput> RankingTask::Prepare(int64_t step) const {

@@ -81,6 +81,7 @@ class RankingTask : public Task, private ItemScorer {
   const Sampling sampling_;
   data::SequenceSampler sampler_;
   ParameterSet* parameters_;
+  const parallel::TensorGroup* tp_;
   sparse::RemoteEmbedding* tables_;
   Variable items_;  // [items, dim]; without a table
   comm::ProcessGroup* group_;

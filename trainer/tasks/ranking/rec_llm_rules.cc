@@ -95,6 +95,11 @@ void CheckRecLlm(const Job& job, Limits* limits) {
               .dim_path = kPath + "dim",
               .dim = DimOf(model)},
              limits);
+  CheckCut(job.parallel().tp(),
+           {.path = kPath,
+            .heads = model.heads() > 0 ? model.heads() : kDefaultHeads,
+            .ffn_dim = model.has_ffn_dim() ? model.ffn_dim() : 4 * DimOf(model)},
+           limits);
   const RecLlmTables tables = RecLlmTablesOf(job);
   CheckTables(job, tables, limits);
   CheckTitles(job, tables, limits);
@@ -129,7 +134,8 @@ void ResolveRecLlm(Job* job) {
   }
 }
 
-models::RecLlmOptions RecLlmOptionsOf(const Job& job, int64_t vocabulary_size) {
+models::RecLlmOptions RecLlmOptionsOf(const Job& job, int64_t vocabulary_size,
+                                      const parallel::TensorGroup* tp) {
   const RecLlm& model = job.model().rec_llm();
   const RecLlmTables tables = RecLlmTablesOf(job);
   models::RecLlmOptions options;
@@ -139,6 +145,7 @@ models::RecLlmOptions RecLlmOptionsOf(const Job& job, int64_t vocabulary_size) {
   options.heads = model.heads();
   options.dim = model.dim();
   options.ffn_dim = model.ffn_dim();
+  options.tp = tp;
   options.activation = ActivationOf(model.activation());
   options.dropout = model.dropout();
   options.norm_epsilon = model.norm_epsilon();

@@ -22,6 +22,7 @@ void CheckRecLlm(const Job& job, Limits* limits);
 // Fills in the defaults. REQUIRES: CheckRecLlm found nothing.
 void ResolveRecLlm(Job* job);
 // Translates a resolved job. `vocabulary_size` counts the symbols of titles.
-models::RecLlmOptions RecLlmOptionsOf(const Job& job, int64_t vocabulary_size);
+models::RecLlmOptions RecLlmOptionsOf(const Job& job, int64_t vocabulary_size,
+                                      const parallel::TensorGroup* tp);
 
 }  // namespace tandem::tasks

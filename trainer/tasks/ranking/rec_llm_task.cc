@@ -36,19 +36,22 @@ RecLlmTask::RecLlmTask(const Job& job, const RecLlmData* data, const TaskEnviron
       options_(job_.model().rec_llm()),
       data_(data),
       table_of_(RecLlmTablesOf(job)),
-      model_(RecLlmOptionsOf(job, data->vocabulary_size()), *environment.parameters),
+      model_(RecLlmOptionsOf(job, data->vocabulary_size(), environment.tp),
+             *environment.parameters),
       inputs_(&job_, data, model_.options(), *environment.group),
       tables_(environment.tables),
       group_(environment.group),
       evaluation_(&job_, data, &inputs_.sampler(), group_) {
   ParameterSet& parameters = *environment.parameters;
   const auto make = [&](const char* name, int64_t rows, int table) {
-    return parameters.Normal(name, Shape{rows, job_.tables(table).dim()},
+    const Shape shape{rows, job_.tables(table).dim()};
+    return parameters.Normal(name, nn::EqualPart(shape, environment.tp),
                              job_.tables(table).init_stddev());
   };
   const int64_t symbols = model_.options().vocabulary_size;
   if (symbols > 0 && table_of_.token < 0) {
-    dense_.symbols = parameters.Normal("embedding.tokens", Shape{symbols, options_.dim()},
+    const Shape shape{symbols, options_.dim()};
+    dense_.symbols = parameters.Normal("embedding.tokens", nn::EqualPart(shape, environment.tp),
                                        options_.init_stddev());
   }
   if (is_served()) return;

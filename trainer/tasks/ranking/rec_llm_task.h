@@ -20,6 +20,7 @@ class RecLlmTask : public Task, private ItemScorer {
  public:
   using Data = RecLlmData;
   static constexpr bool kRanksItems = true;
+  static constexpr bool kIsCut = true;
   static absl::StatusOr<RecLlmFiles> ReadData(const Job& job, DataUse use,
                                               const SavedItems& saved) {
     return RecLlmData::ReadFiles(job, use, saved);

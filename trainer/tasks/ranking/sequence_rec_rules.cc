@@ -30,6 +30,11 @@ void CheckSequenceRec(const Job& job, Limits* limits) {
               .dim_path = "tables[0].dim",
               .dim = TableDimOf(job.tables(0))},
              limits);
+  CheckCut(job.parallel().tp(),
+           {.path = path,
+            .heads = model.heads() > 0 ? model.heads() : kDefaultHeads,
+            .ffn_dim = model.has_ffn_dim() ? model.ffn_dim() : 4 * TableDimOf(job.tables(0))},
+           limits);
 }
 
 void ResolveSequenceRec(Job* job) {
@@ -45,7 +50,7 @@ void ResolveSequenceRec(Job* job) {
   if (!model.has_num_negatives()) model.set_num_negatives(256);
 }
 
-models::SequenceRecOptions SequenceRecOptionsOf(const Job& job) {
+models::SequenceRecOptions SequenceRecOptionsOf(const Job& job, const parallel::TensorGroup* tp) {
   const SequenceRec& model = job.model().sequence_rec();
   models::SequenceRecOptions options;
   options.dim = job.tables(0).dim();
@@ -57,6 +62,7 @@ models::SequenceRecOptions SequenceRecOptionsOf(const Job& job) {
   options.dropout = model.dropout();
   options.norm_epsilon = model.norm_epsilon();
   options.init_stddev = model.init_stddev();
+  options.tp = tp;
   options.loss = model.loss() == FULL_SOFTMAX      ? models::SequenceLossKind::FULL_SOFTMAX
                  : model.loss() == SAMPLED_SOFTMAX ? models::SequenceLossKind::SAMPLED_SOFTMAX
                                                    : models::SequenceLossKind::BCE;

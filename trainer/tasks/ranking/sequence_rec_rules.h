@@ -16,6 +16,6 @@ void CheckSequenceRec(const Job& job, Limits* limits);
 // Fills in the model's defaults. REQUIRES: CheckSequenceRec found nothing.
 void ResolveSequenceRec(Job* job);
 // Translates a resolved job.
-models::SequenceRecOptions SequenceRecOptionsOf(const Job& job);
+models::SequenceRecOptions SequenceRecOptionsOf(const Job& job, const parallel::TensorGroup* tp);
 
 }  // namespace tandem::tasks

@@ -33,7 +33,7 @@ RankingTask::Sampling SequenceRecTask::SamplingOf(const SequenceRec& model) {
 SequenceRecTask::SequenceRecTask(const Job& job, const SequenceData* data,
                                  const TaskEnvironment& environment)
     : RankingTask(job, data, environment, SamplingOf(job.model().sequence_rec())),
-      options_(SequenceRecOptionsOf(job)),
+      options_(SequenceRecOptionsOf(job, environment.tp)),
       model_(options_, *environment.parameters) {
   MakeItems();
 }

@@ -10,6 +10,7 @@ namespace tandem::tasks {
 
 class SequenceRecTask : public RankingTask {
  public:
+  static constexpr bool kIsCut = true;
   static void Check(const Job& job, Limits* limits);
   static void Resolve(Job* job);
   static void ClearTrainingFields(Model* model);

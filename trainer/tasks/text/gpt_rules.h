@@ -6,17 +6,21 @@
 #include "trainer/models/gpt.h"
 
 namespace tandem {
-class Job;  // proto/job.pb.h
-}
+class Job;    // proto/job.pb.h
+class Model;  // proto/job.pb.h
+}  // namespace tandem
 
 namespace tandem::tasks {
 
-// Adds one error for every limit that the model, its table or its selection breaks.
-void CheckGpt(const Job& job, Limits* limits);
-// Fills in the defaults of the model, its placement, its table and its selection. REQUIRES:
-// CheckGpt found nothing.
-void ResolveGpt(Job* job);
-// Translates a resolved job.
-models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size);
+struct GptRules {
+  // Adds one error for every limit that the model, its table or its selection breaks.
+  static void Check(const Job& job, Limits* limits);
+  // Fills in the defaults of the model, its placement, its table and its selection. REQUIRES: Check
+  // found nothing.
+  static void Resolve(Job* job);
+  static void ClearTrainingFields(Model* model);
+  // Translates a resolved job.
+  static models::GptOptions OptionsOf(const Job& job, int64_t vocabulary_size);
+};
 
 }  // namespace tandem::tasks

@@ -44,26 +44,34 @@ models::GptInput InputOf(const data::WindowBatch& batch, int64_t max_length) {
           .targets = Tensor::FromVector(batch.targets)};
 }
 
-models::GptOptions CutOptionsOf(const Job& job, int64_t vocabulary_size,
-                                const parallel::TensorGroup* tp) {
-  models::GptOptions options = GptOptionsOf(job, vocabulary_size);
+models::GptOptions CutBy(models::GptOptions options, const parallel::TensorGroup* tp) {
   options.tp = tp;
   return options;
+}
+
+models::BlocksWork WorkOf(const models::GptOptions& options, double tokens, double pairs) {
+  const int64_t kv_heads = options.kv_heads > 0 ? options.kv_heads : options.heads;
+  return {.layers = options.layers,
+          .dim = options.dim,
+          .ffn_dim = options.ffn_dim,
+          .tokens = tokens,
+          .pairs = pairs,
+          .kv_dim = options.dim / options.heads * kv_heads,
+          .ffn_matrices = options.gated ? 3 : 2};
 }
 
 double FlopsOf(const data::WindowBatch& batch, const models::GptOptions& options) {
   const auto tokens = static_cast<double>(batch.inputs.size());
   const double pairs =
       static_cast<double>(batch.num_samples()) * models::CausalPairs(options.max_length);
-  return models::BlocksFlops({options.layers, options.dim, options.ffn_dim, tokens, pairs}) +
+  return models::BlocksFlops(WorkOf(options, tokens, pairs)) +
          models::ProductFlops(tokens, options.dim, options.vocabulary_size);
 }
 
 class GptTextDecoder : public TextDecoder {
  public:
-  explicit GptTextDecoder(const DecoderArgs& args)
-      : gpt_(GptOptionsOf(args.job, args.vocabulary_size), args.parameters),
-        decoder_(&gpt_, args.rows, args.stream) {}
+  GptTextDecoder(const DecoderArgs& args, const models::GptOptions& options)
+      : gpt_(options, args.parameters), decoder_(&gpt_, args.rows, args.stream) {}
   Tensor Feed(absl::Span<const int64_t> symbols) override { return decoder_.Feed(symbols); }
 
  private:
@@ -73,24 +81,18 @@ class GptTextDecoder : public TextDecoder {
 
 }  // namespace
 
-void TextTask::ClearTrainingFields(Model* model) {
-  Gpt& gpt = *model->mutable_gpt();
-  gpt.clear_dropout();
-  gpt.clear_init();
-  gpt.clear_init_stddev();
-  gpt.clear_embedding_stddev();
+std::unique_ptr<TextDecoder> TextTask::DecoderOf(const DecoderArgs& args,
+                                                 const models::GptOptions& options) {
+  return std::make_unique<GptTextDecoder>(args, options);
 }
 
-std::unique_ptr<TextDecoder> TextTask::MakeDecoder(const DecoderArgs& args) {
-  return std::make_unique<GptTextDecoder>(args);
-}
-
-TextTask::TextTask(const Job& job, const TextData* data, const TaskEnvironment& environment)
+TextTask::TextTask(const Job& job, const TextData* data, const TaskEnvironment& environment,
+                   const models::GptOptions& options)
     : job_(job),
       sampler_(&data->text(), {.seed = job.seed(),
                                .batch_size = job.train().batch_size(),
-                               .max_length = job.model().gpt().max_length()}),
-      model_(CutOptionsOf(job, data->num_embeddings(), environment.tp), *environment.parameters),
+                               .max_length = static_cast<int>(options.max_length)}),
+      model_(CutBy(options, environment.tp), *environment.parameters),
       tables_(environment.tables),
       group_(environment.group) {}
 
@@ -104,11 +106,11 @@ std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
     input->global_samples = batch.global_samples;
     input->global_targets = input->global_tokens = batch.global_targets;
     input->flops += FlopsOf(batch, model_.options());
-    input->parts.push_back(InputOf(batch, job_.model().gpt().max_length()));
+    input->parts.push_back(InputOf(batch, model_.options().max_length));
     if (tables_ != nullptr) part_ids.push_back(RowIdsOf(batch.inputs));
   }
   if (tables_ == nullptr) return input;
-  if (job_.model().gpt().tied_embeddings()) {  // the head reads every row
+  if (model_.options().tied_embeddings) {  // the head reads every row
     input->ids = {AllRowIds(model_.options().vocabulary_size)};
     return input;
   }
@@ -127,7 +129,7 @@ Variable TextTask::LossSum(Context& context, const StepInput& input, int part,
 
 void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows,
                             const EvaluationArgs& args, std::vector<double>& losses) const {
-  const int64_t length = job_.model().gpt().max_length();
+  const int64_t length = model_.options().max_length;
   const data::WindowBatch batch = sampler_.EvalBatch(block.begin, block.end);
   Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
   const models::GptInput input = InputOf(batch, length).To(args.stream->device(), *args.stream);
@@ -152,7 +154,7 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   }
   std::vector<double> losses(static_cast<size_t>(sampler_.num_eval_windows()), 0);
   const int64_t block_windows =
-      std::max<int64_t>(1, kEvaluationTokens / job_.model().gpt().max_length());
+      std::max<int64_t>(1, kEvaluationTokens / model_.options().max_length);
   ASSIGN_OR_RETURN(const bool whole,
                    ForEachBlock(sampler_.num_eval_windows(), block_windows, *group_, args,
                                 [&](const data::BatchShare& block) {
@@ -161,7 +163,7 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   if (!whole) return Evaluation();
   RETURN_IF_ERROR(SumShares(*group_, args, "window losses", &losses));
   const double symbols =
-      static_cast<double>(losses.size()) * static_cast<double>(job_.model().gpt().max_length());
+      static_cast<double>(losses.size()) * static_cast<double>(model_.options().max_length);
   Evaluation evaluation;
   evaluation.metrics["loss"] = std::accumulate(losses.begin(), losses.end(), 0.0) / symbols;
   evaluation.selection = -evaluation.metrics["loss"];

@@ -1,0 +1,114 @@
+# layouts, reshard: a model cut over ranks trains like one process. Sourced by run.sh.
+
+# layout_data: the head of a text, a log, and titles for its items.
+layout_data() {
+  layout_text=$work/head.txt
+  head -c 60000 "$data/data/tinyshakespeare/input.txt" >"$layout_text" 2>/dev/null
+  small_log
+  awk 'BEGIN { split("RED BLUE GREEN WHITE PINK", c); split("MUG CUP TIN LAMP BAG PEN BELL CLOCK JAR", t)
+               for (i = 1; i <= 300; ++i) print i "\tC" i "\t" c[1 + i % 5] " " t[1 + int(i / 40)] }' >"$work/titles.tsv"
+}
+
+# layout_run NAME MODEL ARGUMENTS...: 20 steps into $work/NAME.
+layout_run() {
+  local name=$1 model=$2 sets job
+  shift 2
+  sets=(train.max_steps=20 train.log_every_steps=1 train.precision=F32 optimizer.schedule=CONSTANT)
+  case $model in
+    tiny_llama | nano_gpt_cpu)
+      job=char_lm/$model
+      sets+=(data.path="$layout_text" train.eval_every_steps=20)
+      ;;
+    synthetic)
+      job=sequence_rec/$model
+      sets+=(data.path="$work/log.txt" train.max_epochs=1000 train.eval_every_epochs=1000)
+      ;;
+    retail)
+      job=rec_llm/$model
+      sets+=(data.path="$work/log.txt" data.items_path="$work/titles.tsv" train.max_epochs=1000 train.eval_every_epochs=1000)
+      ;;
+  esac
+  rm -rf "${work:?}/$name"
+  timeout 120 "$tandem" launch "examples/$job.textproto" --out "$work/$name" "${sets[@]/#/--set=}" "$@" >"$work/$name.txt" 2>&1
+}
+
+# worst KEY FILE REFERENCE FILE: the largest relative difference of two runs' numbers, line by line.
+worst() {
+  paste <(json_field "$1" <"$2/$4") <(json_field "$1" <"$3/$4") | awk -v steps="${5:-0}" '
+    { d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d; if (NF != 2) wrong = 1 }
+    END { if (NR == 0 || wrong || (steps && NR != steps)) print "none"; else printf "%.1e", worst }'
+}
+
+# layout_row NAME REFERENCE WHAT: compares two runs of 20 steps.
+layout_row() {
+  local run=$work/$1 reference=$work/$2 loss norm valid=0
+  loss=$(worst loss "$run" "$reference" metrics.jsonl 20)
+  norm=$(worst grad_norm "$run" "$reference" metrics.jsonl 20)
+  [[ -n $(json_field valid/loss <"$reference/evaluations.jsonl") ]] &&
+    valid=$(worst valid/loss "$run" "$reference" evaluations.jsonl)
+  row "$3" "1e-5, 1e-5, 1e-4" "$loss, $valid, $norm" \
+    "$(verdict eval "within $loss 0 1e-5 && within $valid 0 1e-5 && within $norm 0 1e-4")"
+}
+
+# fall NAME: by which part the loss of a run falls.
+fall() { json_field loss <"$work/$1/metrics.jsonl" | awk 'NR == 1 { first = $1 } { last = $1 } END { printf "%.3f", 1 - last / first }'; }
+
+# layout_rows MODEL RATE COMMON LAYOUT...: runs of SGD at a rate, every second layout with AdamW and clipping too. COMMON and a
+# layout are words of the command line; COMMON is for the run of one process too.
+layout_rows() {
+  local model=$1 rate=$2 common=$3 number=0 layout sgd adam
+  shift 3
+  sgd=(--set optimizer.kind=SGD --set optimizer.learning_rate="$rate" --set optimizer.weight_decay=0 --set optimizer.max_grad_norm=0)
+  adam=(--set optimizer.kind=ADAMW --set optimizer.weight_decay=.1 --set optimizer.max_grad_norm=.5)
+  # shellcheck disable=SC2086  # words
+  layout_run "$model-1" "$model" --local --trainers 1 "${sgd[@]}" $common
+  # shellcheck disable=SC2086
+  layout_run "$model-1-adam" "$model" --local --trainers 1 "${adam[@]}" $common
+  row "$model $common: fall of the loss, SGD at $rate" "at least .1" "$(fall "$model-1")" "$(verdict within "$(fall "$model-1")" .1 1)"
+  for layout in "$@"; do
+    # shellcheck disable=SC2086
+    layout_run "$model-n" "$model" $layout "${sgd[@]}" $common
+    layout_row "$model-n" "$model-1" "$model $common, SGD, $layout: losses, valid/loss, norms"
+    ((number++ % 2)) && continue
+    # shellcheck disable=SC2086
+    layout_run "$model-n" "$model" $layout "${adam[@]}" $common
+    layout_row "$model-n" "$model-1-adam" "$model $common, AdamW clipped, $layout: losses, valid/loss, norms"
+  done
+}
+
+accept_layouts() {
+  layout_data
+  layout_rows synthetic 1 "--set optimizer.warmup_steps=0" "--dp 2 --tp 2 --ps 2" "--tp 2 --local" "--dp 3 --ps 1" "--dp 2 --zero 1 --local"
+  layout_rows retail .5 "" "--dp 2 --tp 2 --zero 1 --ps 2" "--tp 2 --local" "--dp 3 --ps 1" "--dp 2 --tp 2 --local"
+  [[ -s $layout_text ]] || { row "layouts of language models" "" "no tinyshakespeare" skipped && return; }
+  layout_rows tiny_llama .3 "" "--dp 2 --tp 2 --zero 1" "--tp 2 --local" "--tp 4" "--tp 8 --local" "--dp 3 --local" "--dp 3 --zero 1" \
+    "--dp 2 --tp 4 --zero 1 --local" "--dp 2 --tp 2 --set parallel.sequence_parallel=false" "--dp 4 --zero 1 --local" \
+    "--tp 4 --local --set parallel.sequence_parallel=false" "--dp 3 --tp 2 --zero 1 --local" "--dp 2 --tp 2 --set train.accumulate=2"
+  layout_rows nano_gpt_cpu .3 "" "--dp 2 --tp 2 --zero 1" "--tp 4 --local" "--dp 3 --zero 1 --local" "--dp 2 --tp 4 --local"
+  layout_rows nano_gpt_cpu .3 "--set placement=PS" "--dp 2 --tp 2 --ps 2" "--tp 4 --ps 1" "--dp 3 --zero 1 --local" \
+    "--dp 2 --tp 2 --zero 1 --ps 2"
+}
+
+# hash_saved NAME: of the newest checkpoint.
+hash_saved() { "$tandem" inspect "$work/$1/checkpoints" 2>/dev/null | awk '$1 == "params_hash" { print $2 }'; }
+
+accept_reshard() {
+  layout_data
+  [[ -s $layout_text ]] || { row "reshard" "" "no tinyshakespeare" skipped && return; }
+  local first="--dp 2 --tp 2 --zero 1" layout hash whole more=(--set train.max_steps=40 --set train.eval_every_steps=40)
+  layout_run reshard-1 tiny_llama --local --trainers 1 "${more[@]}"
+  # shellcheck disable=SC2086  # words
+  layout_run reshard-20 tiny_llama $first
+  hash=$(hash_saved reshard-20)
+  for layout in "--dp 4 --zero 1" "--tp 4" "--local --trainers 1"; do
+    rm -rf "$work/reshard-n"
+    cp -r "$work/reshard-20" "$work/reshard-n"
+    # shellcheck disable=SC2086
+    timeout 120 "$tandem" launch examples/char_lm/tiny_llama.textproto --out "$work/reshard-n" --resume --set data.path="$layout_text" \
+      --set train.log_every_steps=1 --set train.precision=F32 --set optimizer.schedule=CONSTANT "${more[@]}" $layout \
+      >"$work/reshard-n.txt" 2>&1
+    whole=$(worst loss "$work/reshard-n" "$work/reshard-1" metrics.jsonl 40)
+    row "20 steps under $first, 20 under $layout: losses" "<= 1e-5" "$whole" "$(verdict within "$whole" 0 1e-5)"
+  done
+  row "params_hash that inspect prints after 20 steps" "a hash" "${hash:-none}" "$(verdict test -n "$hash")"
+}
