@@ -4,9 +4,10 @@
 layout_data() {
   layout_text=$work/head.txt
   head -c 60000 "$data/data/tinyshakespeare/input.txt" >"$layout_text" 2>/dev/null
-  small_log
+  layout_log=$work/layouts.txt
+  "$tandem" synthesize --out "$layout_log" --users 1500 --items 40 --min-length 10 --max-length 20 >/dev/null
   awk 'BEGIN { split("RED BLUE GREEN WHITE PINK", c); split("MUG CUP TIN LAMP BAG PEN BELL CLOCK JAR", t)
-               for (i = 1; i <= 300; ++i) print i "\tC" i "\t" c[1 + i % 5] " " t[1 + int(i / 40)] }' >"$work/titles.tsv"
+               for (i = 1; i <= 40; ++i) print i "\tC" i "\t" c[1 + i % 5] " " t[1 + int(i / 5)] }' >"$work/titles.tsv"
 }
 
 # layout_run NAME MODEL ARGUMENTS...: 20 steps into $work/NAME.
@@ -21,11 +22,11 @@ layout_run() {
       ;;
     synthetic)
       job=sequence_rec/$model
-      sets+=(data.path="$work/log.txt" train.max_epochs=1000 train.eval_every_epochs=1000)
+      sets+=(data.path="$layout_log" train.max_epochs=1000 train.eval_every_epochs=1000)
       ;;
     retail)
       job=rec_llm/$model
-      sets+=(data.path="$work/log.txt" data.items_path="$work/titles.tsv" train.max_epochs=1000 train.eval_every_epochs=1000)
+      sets+=(data.path="$layout_log" data.items_path="$work/titles.tsv" train.max_epochs=1000 train.eval_every_epochs=1000)
       ;;
   esac
   rm -rf "${work:?}/$name"

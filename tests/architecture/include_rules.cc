@@ -73,6 +73,8 @@ constexpr Room kRooms[] = {
     {"trainer/optim", "trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
     {"trainer/comm", "rpc kernels/memory kernels/base"},
     {"trainer/comm/host", "trainer/comm rpc rpc/shared rpc/store kernels/memory kernels/base"},
+    {"trainer/comm/net",
+     "trainer/comm trainer/comm/host rpc rpc/store kernels/memory kernels/base"},
     {"trainer/comm/device", "trainer/comm rpc rpc/store kernels/memory kernels/base"},
     {"trainer/sparse",
      "trainer/comm trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor "

@@ -21,7 +21,7 @@
 
 namespace tandem::comm {
 
-enum class Kind { THREAD, SHARED_MEMORY, STAGED, NCCL };
+enum class Kind { THREAD, SHARED_MEMORY, TCP, STAGED, NCCL };
 
 inline const char* NameOf(Kind kind) {
   switch (kind) {
@@ -29,6 +29,8 @@ inline const char* NameOf(Kind kind) {
       return "Thread";
     case Kind::SHARED_MEMORY:
       return "SharedMemory";
+    case Kind::TCP:
+      return "Tcp";
     case Kind::STAGED:
       return "Staged";
     case Kind::NCCL:

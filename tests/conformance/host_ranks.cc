@@ -1,9 +1,11 @@
 // Makes the groups of the host.
 #include <cstdlib>
 
+#include "kernels/base/status_macros.h"
 #include "tests/conformance/group_harness.h"
 #include "trainer/comm/host/cpu_group.h"
 #include "trainer/comm/host/thread_group.h"
+#include "trainer/comm/net/tcp_group.h"
 
 namespace tandem::comm {
 
@@ -11,12 +13,25 @@ void* AllocateForGroups(size_t num_bytes) { return std::malloc(num_bytes); }
 void FreeForGroups(void* memory) { std::free(memory); }
 bool AllocateGivesHostMemory() { return true; }
 
-std::vector<Kind> TestedKinds() { return {Kind::THREAD, Kind::SHARED_MEMORY}; }
+std::vector<Kind> TestedKinds() { return {Kind::THREAD, Kind::SHARED_MEMORY, Kind::TCP}; }
 
 std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::Store& store,
                                                       absl::Duration timeout) {
   if (kind == Kind::THREAD) return ThreadGroup::Create(size, "world", timeout);
   const std::string token = NewToken();
+  if (kind == Kind::TCP) {
+    return MakeOnThreads(size, [&](int rank) -> absl::StatusOr<std::unique_ptr<ProcessGroup>> {
+      ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> endpoint,
+                       Endpoint::Open("127.0.0.1:0", /*host=*/"", token));
+      return TcpGroup::Create({.store = &store,
+                               .endpoint = endpoint,
+                               .name = "world",
+                               .rank = rank,
+                               .size = size,
+                               .timeout = timeout},
+                              /*name=*/"", Soon());
+    });
+  }
   auto groups = MakeOnThreads(size, [&](int rank) {
     return CpuGroup::Create({&store, token, "world", rank, size, timeout}, Soon());
   });

@@ -70,7 +70,7 @@ CLI::Option* AddMasterFlag(CLI::App& command, std::string& master, const char* a
       ->type_name("HOST:PORT");
 }
 
-void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
+void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master, bool is_trainer) {
   AddRunFlags(command, options);
   auto* master = AddMasterFlag(command, options.master, "the master's address");
   auto* listen =
@@ -81,7 +81,13 @@ void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
     listen->description("where to listen; default: --master");
   } else {
     master->required();
-    listen->default_val("127.0.0.1:0");
+    if (is_trainer) {
+      listen->description(
+          "where to listen for trainers of other hosts; port 0 picks one; default: a port of the "
+          "address that reaches the master");
+    } else {
+      listen->default_val("127.0.0.1:0");
+    }
     command.add_option("--index", options.index, "the rank wanted; default: the master decides");
     command
         .add_option("--join-timeout", options.join_timeout,
@@ -183,7 +189,8 @@ void AddRoles(CLI::App& app, const tasks::Kinds& kinds, int* code) {
     // Each command has its own options, because their defaults differ.
     const auto options = std::make_shared<RoleOptions>();
     auto* command = app.add_subcommand(role.name, role.about);
-    AddRoleFlags(*command, *options, /*is_master=*/role.run == RunMaster);
+    AddRoleFlags(*command, *options, /*is_master=*/role.run == RunMaster,
+                 /*is_trainer=*/role.run == RunTrainer);
     command->callback([options, &kinds, code, run = role.run] {
       *code = WithinLimits([&] { return run(*options, kinds); });
     });

@@ -1,9 +1,11 @@
 // `tandem trainer`: one replica of the dense layers. Collectives keep the replicas equal; the
 // sparse rows live on the parameter servers.
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "ps/client/idle_client.h"
 #include "ps/client/remote_client.h"
@@ -17,9 +19,10 @@
 #include "trainer/cli/process/signals.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
-#include "trainer/comm/host/cpu_group.h"
+#include "trainer/comm/net/trainers_group.h"
 #include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
+#include "trainer/parallel/mesh.h"
 
 namespace tandem::cli {
 
@@ -119,6 +122,37 @@ std::string SharedMemoryNote(const ps::RemoteClient* client, const rpc::Assignme
                       " servers on this host went over gRPC: no memory could be shared with them");
 }
 
+// Pushes are merged through memory that all trainers share.
+absl::Status CheckHosts(const Job& job, const std::vector<int>& memory) {
+  const bool apart =
+      std::any_of(memory.begin(), memory.end(), [](int place) { return place != 0; });
+  if (!apart || !job.ps().merge_pushes()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "ps.merge_pushes is true; allowed: false with trainers that share no memory");
+}
+
+// Tells the user about ranks that cut layers over a network.
+std::vector<std::string> NotesOnHosts(const Job& job, const std::vector<std::string>& hosts,
+                                      const std::vector<int>& memory) {
+  std::vector<std::string> notes;
+  const parallel::MeshShape shape{.tp = job.parallel().tp(), .dp = job.parallel().dp()};
+  for (int first = 0; first < shape.size(); first += shape.tp) {
+    std::vector<std::string> of_group;
+    bool apart = false;
+    for (const int r : MembersOf(parallel::Axis::TP, shape, first)) {
+      apart = apart || memory[r] != memory[first];
+      if (std::find(of_group.begin(), of_group.end(), hosts[r]) == of_group.end())
+        of_group.push_back(hosts[r]);
+    }
+    if (!apart) continue;
+    notes.push_back(absl::StrCat("warning: tensor-parallel trainers ", first, " to ",
+                                 first + shape.tp - 1, " stand on several hosts (",
+                                 absl::StrJoin(of_group, ", "),
+                                 "): every layer waits for the network"));
+  }
+  return notes;
+}
+
 // Trainers of one machine take its GPUs in the order of their ranks.
 absl::StatusOr<job::ComputePlace> PlaceOf(const rpc::Assignment& assignment, const Job& job) {
   const std::vector<rpc::Member> trainers = assignment.MembersOf(TRAINER);
@@ -163,13 +197,24 @@ absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const 
     output->Note(Banner(job, *data, num_ps, place.device));
   }
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
-  comm::CpuGroupOptions group_options{.store = &master.store(),
-                                      .token = assignment.job_token,
-                                      .name = "trainers",
-                                      .rank = static_cast<int>(assignment.rank),
-                                      .size = num_trainers,
-                                      .timeout = timeout};
-  ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
+  comm::TrainersGroupOptions group_options{.store = &master.store(),
+                                           .token = assignment.job_token,
+                                           .name = "trainers",
+                                           .rank = static_cast<int>(assignment.rank),
+                                           .timeout = timeout,
+                                           .hosts = {},
+                                           .listen = options.listen,
+                                           .towards = options.master};
+  for (const rpc::Member& trainer : assignment.MembersOf(TRAINER))
+    group_options.hosts.push_back(trainer.host);
+  ASSIGN_OR_RETURN(const comm::TrainersGroup made,
+                   comm::MakeTrainersGroup(group_options, absl::Now() + timeout));
+  comm::ProcessGroup* const group = made.group.get();
+  RETURN_IF_ERROR(CheckHosts(job, made.memory));
+  if (output != nullptr) {
+    for (const std::string& note : NotesOnHosts(job, group_options.hosts, made.memory))
+      output->Note(note);
+  }
   std::unique_ptr<comm::ProcessGroup> owned;
   ASSIGN_OR_RETURN(comm::ProcessGroup* const among, ClientsAmong(job, *group, &owned));
   ASSIGN_OR_RETURN(const RemoteClients remote, RemoteClientsOf(master, job, among));
@@ -177,15 +222,15 @@ absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const 
   comm::DeviceGroup device_group;
   const absl::Cleanup clear = [&abortable] { abortable.Clear(); };
   RETURN_IF_ERROR(abortable.Set(clients.rows));
-  RETURN_IF_ERROR(abortable.Add(group.get()));
+  RETURN_IF_ERROR(abortable.Add(group));
   if (place.device.is_cuda() && num_trainers > 1) {
-    ASSIGN_OR_RETURN(device_group, job::MakeDeviceGroup(job, place, group.get(), &master.store()));
+    ASSIGN_OR_RETURN(device_group, job::MakeDeviceGroup(job, place, group, &master.store()));
     RETURN_IF_ERROR(abortable.Add(device_group.group.get()));
     if (output != nullptr) output->Note(device_group.note);
   }
   const auto summary = loop::RunReplica(job, *data,
                                         {.resume = resumed,
-                                         .group = group.get(),
+                                         .group = group,
                                          .clients = clients,
                                          .output = output.get(),
                                          .device = place.device,

@@ -1,5 +1,6 @@
 #include "trainer/comm/split_plan.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -27,13 +28,15 @@ absl::StatusOr<SplitPlan> PlanSplit(ProcessGroup& group, int color, int key, abs
     (void)work.Wait(absl::InfiniteFuture());
     return status;
   }
-  SplitPlan plan{0, 0};
+  SplitPlan plan;
   for (int r = 0; r < group.size(); ++r) {
-    const int64_t its_color = all[2 * r], its_key = all[2 * r + 1];
-    if (its_color != color) continue;
-    ++plan.size;
-    if (its_key < key || (its_key == key && r < group.rank())) ++plan.rank;
+    if (all[2 * r] == color) plan.members.push_back(r);
   }
+  std::stable_sort(plan.members.begin(), plan.members.end(),
+                   [&](int a, int b) { return all[2 * a + 1] < all[2 * b + 1]; });
+  plan.size = static_cast<int>(plan.members.size());
+  const auto own = std::find(plan.members.begin(), plan.members.end(), group.rank());
+  plan.rank = static_cast<int>(own - plan.members.begin());
   return plan;
 }
 

@@ -3,6 +3,8 @@
 // Thread rule: that of the group.
 #pragma once
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -13,6 +15,7 @@ namespace tandem::comm {
 struct SplitPlan {
   int rank = 0;  // this rank's place in the new group
   int size = 1;
+  std::vector<int> members;  // ranks of the old group, by their places in the new one
 };
 
 // Returns the place of this rank among the ranks of its color, ordered by (key, rank). Collective

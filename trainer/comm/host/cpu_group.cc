@@ -50,21 +50,17 @@ struct CpuGroup::Segment {
   size_t num_bytes = 0;  // size of that buffer
 };
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Create(const CpuGroupOptions& options,
-                                                               absl::Time deadline) {
-  return Rendezvous(options, options.name, deadline);
-}
-
-absl::StatusOr<std::unique_ptr<QueuedGroup>> CpuGroup::Rendezvous(const CpuGroupOptions& options,
-                                                                  const std::string& name,
-                                                                  absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<QueuedGroup>> CpuGroup::Create(const CpuGroupOptions& options,
+                                                              absl::Time deadline,
+                                                              const std::string& name) {
   std::unique_ptr<SharedBoard> board;
   if (options.size > 1) {
     ASSIGN_OR_RETURN(auto memory, MapTogether(RendezvousOf(options, options.name),
                                               SharedBoard::NumBytes(options.size), deadline));
     board = std::make_unique<SharedBoard>(std::move(memory), options.rank, options.size);
   }
-  return std::unique_ptr<QueuedGroup>(new CpuGroup(options, name, std::move(board)));
+  return std::unique_ptr<QueuedGroup>(
+      new CpuGroup(options, name.empty() ? options.name : name, std::move(board)));
 }
 
 CpuGroup::CpuGroup(const CpuGroupOptions& options, std::string name,
@@ -373,7 +369,7 @@ absl::StatusOr<std::unique_ptr<QueuedGroup>> CpuGroup::SplitOff(int color, int k
   options.name = absl::StrCat(options_.name, "/split", num_splits_++, ".", color);
   options.rank = plan.rank;
   options.size = plan.size;
-  return Rendezvous(options, name, deadline);
+  return Create(options, deadline, name);
 }
 
 absl::StatusOr<std::shared_ptr<Buffer>> CpuGroup::Allocate(size_t num_bytes) {

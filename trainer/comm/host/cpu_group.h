@@ -35,9 +35,11 @@ struct CpuGroupOptions {
 
 class CpuGroup final : public QueuedGroup {
  public:
-  // Meets the other ranks. Collective over all `size` processes.
-  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(const CpuGroupOptions& options,
-                                                              absl::Time deadline);
+  // Meets the other ranks. Collective over all `size` processes. `name` is how messages call the
+  // group; empty: options.name.
+  static absl::StatusOr<std::unique_ptr<QueuedGroup>> Create(const CpuGroupOptions& options,
+                                                             absl::Time deadline,
+                                                             const std::string& name = "");
   ~CpuGroup() override;
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) override;
@@ -47,10 +49,6 @@ class CpuGroup final : public QueuedGroup {
   using Waiter = SharedBoard::Waiter;
 
   CpuGroup(const CpuGroupOptions& options, std::string name, std::unique_ptr<SharedBoard> board);
-  // REQUIRES: `options.name` is unique in the store. `name` is the group's own name.
-  static absl::StatusOr<std::unique_ptr<QueuedGroup>> Rendezvous(const CpuGroupOptions& options,
-                                                                 const std::string& name,
-                                                                 absl::Time deadline);
   absl::StatusOr<std::unique_ptr<QueuedGroup>> SplitOff(int color, int key, const std::string& name,
                                                         absl::Time deadline) override;
   absl::Status Run(const Collective& collective, absl::Time deadline) override;

@@ -1,0 +1,126 @@
+# hosts: trainers on two hosts, made of network namespaces with host names of their own. Sourced by run.sh.
+
+# on HOST COMMAND...: runs a command on host a or b, under that host's name.
+on() {
+  local host=$1
+  shift
+  # shellcheck disable=SC2016  # of the inner shell
+  ip netns exec "tandem-$host" unshare --uts sh -c 'hostname host-$0; exec "$@"' "$host" "$@"
+}
+
+hosts_down() {
+  ip netns del tandem-a 2>/dev/null
+  ip netns del tandem-b 2>/dev/null
+}
+
+# hosts_up: two hosts joined by a link of 1 Gb/s. Fails where namespaces are not allowed.
+hosts_up() {
+  hosts_down
+  ip netns add tandem-a 2>/dev/null && ip netns add tandem-b || return 1
+  ip link add link-a netns tandem-a type veth peer name link-b netns tandem-b || return 1
+  local host number=1
+  for host in a b; do
+    ip -n tandem-$host addr add 10.99.0.$((number++))/24 dev link-$host && ip -n tandem-$host link set lo up &&
+      ip -n tandem-$host link set link-$host up || return 1
+    tc -n tandem-$host qdisc add dev link-$host root tbf rate 1gbit burst 128kb latency 50ms 2>/dev/null || return 1
+  done
+  on a true
+}
+
+link_bytes() { ip netns exec tandem-a cat /sys/class/net/link-a/statistics/tx_bytes; }
+
+# hosts_run NAME ARGUMENTS...: master, server and trainers 0 and 1 on host a, trainers 2 and 3 on host b. Starts all and waits for
+# the first log line; hosts_end waits for the end.
+hosts_run() {
+  local name=$1 arguments role
+  shift
+  rm -rf "${work:?}/$name"
+  arguments=(examples/char_lm/tiny_llama.textproto --ps 1 --secret-file "$work/hosts.secret" --out "$work/$name"
+    --set data.path="$layout_text" --set train.max_steps=50 --set train.log_every_steps=1 --set train.eval_every_steps=50
+    --set train.precision=F32 --set optimizer.schedule=CONSTANT "$@")
+  on a "$tandem" master "${arguments[@]}" --listen 10.99.0.1:7000 >"$work/$name.master" 2>&1 &
+  hosts_master=$!
+  on a "$tandem" ps "${arguments[@]}" --master 10.99.0.1:7000 --listen 10.99.0.1:0 >"$work/$name.ps" 2>&1 &
+  hosts_roles=($!)
+  for role in 0 1 2 3; do
+    on "$([[ $role -lt 2 ]] && echo a || echo b)" "$tandem" trainer "${arguments[@]}" --master 10.99.0.1:7000 --index $role \
+      >"$work/$name.trainer$role" 2>&1 &
+    hosts_roles+=($!)
+  done
+  for ((i = 0; i < 200; ++i)); do
+    [[ -s $work/$name/metrics.jsonl ]] && break
+    sleep 0.05
+  done
+}
+
+hosts_end() {
+  wait "$hosts_master"
+  hosts_code=$?
+  wait "${hosts_roles[@]}" 2>/dev/null
+}
+
+hosts_layout() {
+  local name=$1 before worst_loss gradients
+  shift
+  before=$(link_bytes)
+  hosts_run "hosts-$name" "$@"
+  hosts_end
+  layout_run hosts-local tiny_llama --local --set train.max_steps=50 --set train.eval_every_steps=50 "$@"
+  worst_loss=$(worst loss "$work/hosts-$name" "$work/hosts-local" metrics.jsonl 50)
+  row "two hosts, $*: 50 losses beside --local" "<= 1e-5" "$worst_loss" "$(verdict within "$worst_loss" 0 1e-5)"
+  gradients=$(awk -v bytes=$(($(link_bytes) - before)) -v numbers="$(field "$work/hosts-$name" dense_parameters)" \
+    'BEGIN { printf "%.2f", bytes / 50 / (4 * numbers) }')
+  [[ $name == dp ]] && row "bytes from host a to host b per step / gradients" "2.0 to 2.2" "$gradients" \
+    "$(verdict within "$gradients" 2.0 2.2)"
+  [[ $name == tp ]] && row "warning of tp over hosts" "names ranks and hosts" "$(grep -o 'trainers 0 to 3 stand on several hosts ([^)]*)' \
+    "$work/hosts-$name.trainer0" | head -1)" "$(verdict grep -q 'host-a, host-b' "$work/hosts-$name.trainer0")"
+}
+
+# stranger PORT: connects to a trainer's port with garbage, with a wrong token and with silence. Prints how often it was sent away.
+stranger() {
+  ip netns exec tandem-b /usr/bin/python3 - "$1" <<'PYTHON'
+import socket, struct, sys
+away = 0
+greeting = struct.pack("<IIIIiB3x", 0x474D4454, 1, 5, 8, 1, 0) + b"wrong" + b"trainers"
+for hello in (b"GET / HTTP/1.0\r\n\r\n" * 9, greeting, b""):
+    with socket.create_connection(("10.99.0.1", int(sys.argv[1])), 10) as s:
+        s.sendall(hello)
+        s.settimeout(10)
+        try:
+            away += s.recv(1) == b""
+        except ConnectionResetError:
+            away += 1
+print(away)
+PYTHON
+}
+
+accept_hosts() {
+  layout_data
+  [[ -s $layout_text ]] || { row "hosts" "" "no tinyshakespeare" skipped && return; }
+  if ! hosts_up; then
+    hosts_down
+    row "hosts" "" "no network namespaces here" skipped
+    return
+  fi
+  (umask 077 && head -c 32 /dev/urandom | base64 >"$work/hosts.secret")
+  hosts_layout dp --dp 4
+  hosts_layout mixed --dp 2 --tp 2
+  hosts_layout tp --tp 4
+  local port away began took said
+  hosts_run hosts-stranger --dp 4 --set train.max_steps=100000
+  port=$(ip netns exec tandem-a ss -ltnHp | awk '/10.99.0.1:/ && !/:7000 / && /tandem/ { sub(/.*:/, "", $4); print $4 }' | sort -u)
+  away=0
+  for p in $port; do away=$((away + $(stranger "$p" 2>/dev/null || echo 0))); done
+  row "a stranger at the ports of host a's server and trainers" "sent away, training goes on" "$away times, $(wc -l <<<"$port") ports" \
+    "$(verdict test "$away" -ge 6 -a "$(kill -0 "$hosts_master" 2>/dev/null && echo alive)" = alive)"
+  began=$(now)
+  ip -n tandem-b link set link-b down
+  hosts_end
+  took=$(since "$began")
+  said=$(cat "$work"/hosts-stranger.trainer? "$work/hosts-stranger.master" | grep -o 'trainer-[0-3] (host-[ab] [^)]*)' | head -1)
+  row "a cut link: time to the end, timeout 60 s" "<= 75 s, with host and rank" "$took s, $said" \
+    "$(verdict test "$(awk -v t="$took" 'BEGIN { print t < 75 }')" = 1 -a -n "$said")"
+  hosts_down
+  row "left behind by roles on two hosts" "no process, nothing in /dev/shm" "$(pgrep -fc 'tandem (trainer|ps|master) .*hosts' || true) processes" \
+    "$(verdict test -z "$(pgrep -f 'tandem (trainer|ps|master) .*hosts')" -a -z "$(ls /dev/shm | grep tandem)")"
+}

@@ -1,0 +1,219 @@
+#include "trainer/comm/net/tcp_group.h"
+
+#include <cstring>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/comm/net/tcp_pieces.h"
+#include "trainer/comm/split_plan.h"
+
+namespace tandem::comm {
+
+namespace {
+
+constexpr size_t kMaxReason = 4096;
+// A reason follows the end of a connection within this time, if the peer gave one.
+constexpr absl::Duration kReasonTime = absl::Milliseconds(300);
+
+// Begins the text of an abort on its way to a peer.
+struct AbortHead {
+  int32_t code = 0;
+  uint32_t size = 0;
+};
+
+std::string StoreKey(const TcpGroupOptions& options, int rank) {
+  return absl::StrCat("comm/tcp/", options.name, "/", rank);
+}
+
+}  // namespace
+
+// The connections, by channel and rank.
+struct TcpGroup::Links {
+  Links() : wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+  ~Links() { close(wake); }
+
+  const std::vector<Socket>& of(Channel channel) const {
+    return sockets[static_cast<size_t>(channel)];
+  }
+  // Reads what peers said on their control connections. Ok if nobody aborted.
+  absl::Status Said();
+  // The connections to wait at for what somebody says.
+  std::vector<int> said_fds() const;
+
+  std::vector<Socket> sockets[std::size(kChannels)];
+  std::vector<std::string> said;    // by rank: what has arrived of an abort
+  std::vector<char> control_ended;  // by rank
+  const int wake;                   // readable once this rank has aborted
+};
+
+absl::Status TcpGroup::Links::Said() {
+  const std::vector<Socket>& control = of(Channel::CONTROL);
+  for (size_t r = 0; r < control.size(); ++r) {
+    char bytes[512];
+    size_t read = 0;
+    while (control[r].is_open() && !control_ended[r]) {
+      read = 0;
+      const Socket::Moved moved = control[r].Receive(bytes, sizeof bytes, &read);
+      if (moved == Socket::Moved::CLOSED) control_ended[r] = 1;
+      if (moved != Socket::Moved::SOME) break;
+      if (said[r].size() < sizeof(AbortHead) + kMaxReason) said[r].append(bytes, read);
+    }
+    AbortHead head;
+    if (said[r].size() < sizeof head) continue;
+    std::memcpy(&head, said[r].data(), sizeof head);
+    if (said[r].size() < sizeof head + std::min<size_t>(head.size, kMaxReason)) continue;
+    return absl::Status(static_cast<absl::StatusCode>(head.code),
+                        absl::StrCat("aborted by rank ", r, ": ", said[r].substr(sizeof head)));
+  }
+  uint64_t count = 0;
+  if (read(wake, &count, sizeof count) > 0) return absl::AbortedError("this rank gave up");
+  return absl::OkStatus();
+}
+
+std::vector<int> TcpGroup::Links::said_fds() const {
+  std::vector<int> fds{wake};
+  const std::vector<Socket>& control = of(Channel::CONTROL);
+  for (size_t r = 0; r < control.size(); ++r) {
+    if (control[r].is_open() && !control_ended[r]) fds.push_back(control[r].fd());
+  }
+  return fds;
+}
+
+absl::StatusOr<std::unique_ptr<QueuedGroup>> TcpGroup::Create(const TcpGroupOptions& options,
+                                                              const std::string& name,
+                                                              absl::Time deadline) {
+  auto links = std::make_unique<Links>();
+  links->said.resize(static_cast<size_t>(options.size));
+  links->control_ended.resize(static_cast<size_t>(options.size));
+  for (std::vector<Socket>& of_channel : links->sockets)
+    of_channel.resize(static_cast<size_t>(options.size));
+  if (options.size > 1) {
+    RETURN_IF_ERROR(
+        options.store->Set(StoreKey(options, options.rank), options.endpoint->address()));
+  }
+  // The higher rank of each pair calls the lower one.
+  for (int r = 0; r < options.rank; ++r) {
+    const auto address = options.store->Get(StoreKey(options, r), deadline);
+    if (absl::IsDeadlineExceeded(address.status())) {
+      return absl::DeadlineExceededError(absl::StrCat("rank ", r, " of ", options.size,
+                                                      " did not open group '", options.name, "'"));
+    }
+    RETURN_IF_ERROR(address.status());
+    for (const Channel channel : kChannels) {
+      ASSIGN_OR_RETURN(
+          links->sockets[static_cast<size_t>(channel)][r],
+          options.endpoint->Call(*address, {options.name, options.rank, channel}, deadline));
+    }
+  }
+  for (int r = options.rank + 1; r < options.size; ++r) {
+    for (const Channel channel : kChannels) {
+      ASSIGN_OR_RETURN(links->sockets[static_cast<size_t>(channel)][r],
+                       options.endpoint->Take({options.name, r, channel}, deadline));
+    }
+  }
+  return std::unique_ptr<QueuedGroup>(
+      new TcpGroup(options, name.empty() ? options.name : name, std::move(links)));
+}
+
+TcpGroup::TcpGroup(const TcpGroupOptions& options, const std::string& name,
+                   std::unique_ptr<Links> links)
+    : QueuedGroup(name, options.rank, options.size, options.timeout),
+      options_(options),
+      links_(std::move(links)) {
+  Open();
+}
+
+TcpGroup::~TcpGroup() { Close(); }
+
+void TcpGroup::AbortPeers(const absl::Status& reason) {
+  std::string text(reason.message().substr(0, kMaxReason));
+  const AbortHead head{static_cast<int32_t>(reason.code()), static_cast<uint32_t>(text.size())};
+  text.insert(0, reinterpret_cast<const char*>(&head), sizeof head);
+  for (const Socket& socket : links_->of(Channel::CONTROL)) {
+    size_t sent = 0;  // a short message finds room, because nothing else was ever sent here
+    if (socket.is_open()) socket.Send(text.data(), text.size(), &sent);
+  }
+  const uint64_t one = 1;
+  (void)!write(links_->wake, &one, sizeof one);
+}
+
+std::string TcpGroup::NameOf(int rank) const {
+  const bool has_hosts = !options_.hosts.empty();
+  return absl::StrCat(has_hosts ? absl::StrCat("host ", options_.hosts[rank], ", ") : "", "rank ",
+                      rank);
+}
+
+absl::Status TcpGroup::Finish(Exchange& exchange, absl::Time deadline) {
+  const Exchange::Watch watch{links_->said_fds(), [this] { return links_->Said(); }};
+  const absl::Status status = exchange.Run(watch, deadline);
+  std::string names;
+  for (const int r : exchange.unfinished())
+    absl::StrAppend(&names, names.empty() ? "" : ", ", NameOf(r));
+  if (names.empty()) return status;
+  if (absl::IsDeadlineExceeded(status)) return TimeoutError(names);
+  if (!absl::IsUnavailable(status)) return status;
+  const absl::Time last = absl::Now() + kReasonTime;
+  const int gone = exchange.unfinished().front();
+  while (absl::Now() < last && !links_->control_ended[gone]) {
+    links_->of(Channel::CONTROL)[gone].AwaitReadable(last);
+    RETURN_IF_ERROR(links_->Said());
+  }
+  return absl::UnavailableError(
+      absl::StrCat(names, " is gone: its connection ended; is that process alive?"));
+}
+
+absl::Status TcpGroup::Run(const Collective& collective, absl::Time deadline) {
+  return IsPointToPoint(collective.description.kind) ? RunMessage(collective, deadline)
+                                                     : RunTogether(collective, deadline);
+}
+
+absl::Status TcpGroup::RunTogether(const Collective& mine, absl::Time deadline) {
+  Exchange exchange(&links_->of(Channel::COLLECTIVES));
+  TcpPieces pieces(mine, rank(), size(), &exchange);
+  pieces.Add();
+  return Finish(exchange, deadline);
+}
+
+absl::Status TcpGroup::RunMessage(const Collective& mine, absl::Time deadline) {
+  const Description& what = mine.description;
+  Exchange exchange(&links_->of(Channel::MESSAGES));
+  Description theirs;
+  if (what.kind == CollectiveKind::SEND) {
+    exchange.Send(what.root, &what, sizeof what);
+    exchange.Send(what.root, mine.input.data, mine.input.num_bytes());
+  } else {
+    exchange.Receive(what.root, &theirs, sizeof theirs,
+                     [&] { return CheckMessage(rank(), what, what.root, theirs); });
+    exchange.Receive(what.root, mine.output.data, mine.output.num_bytes());
+  }
+  return Finish(exchange, deadline);
+}
+
+absl::StatusOr<std::unique_ptr<QueuedGroup>> TcpGroup::SplitOff(int color, int key,
+                                                                const std::string& name,
+                                                                absl::Time deadline) {
+  ASSIGN_OR_RETURN(const SplitPlan plan, PlanSplit(*this, color, key, deadline));
+  const std::string unique = absl::StrCat(options_.name, "/split", num_splits_++, ".", color);
+  if (options_.make_split)
+    return options_.make_split(plan.members, unique, name, plan.rank, deadline);
+  TcpGroupOptions options = options_;
+  options.name = unique;
+  options.rank = plan.rank;
+  options.size = plan.size;
+  options.hosts.clear();
+  for (const int member : plan.members) {
+    if (!options_.hosts.empty()) options.hosts.push_back(options_.hosts[member]);
+  }
+  return Create(options, name, deadline);
+}
+
+absl::StatusOr<std::shared_ptr<Buffer>> TcpGroup::Allocate(size_t num_bytes) {
+  RETURN_IF_ERROR(status());
+  return Buffer::Allocate(num_bytes);
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,68 @@
+// Process groups whose ranks stand on several hosts, over TCP. Each pair of ranks has a connection
+// for each Channel. The group's worker moves all bytes in one loop. Every rank sums its chunk of an
+// array and sends the sum to all: each rank sends and receives 2 (n - 1) / n of the array. Sums are
+// in the orders of ring_order.h, so their bits are those of ThreadGroup.
+// A Send is done once the system has its bytes; a large Send may wait for its Recv.
+// REQUIRES: two ranks that exchange large messages do not both send first.
+// Thread rule: that of ProcessGroup.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rpc/store/store.h"
+#include "trainer/comm/net/endpoint.h"
+#include "trainer/comm/net/exchange.h"
+#include "trainer/comm/queued_group.h"
+
+namespace tandem::comm {
+
+struct TcpGroupOptions {
+  rpc::Store* store = nullptr;         // the rendezvous; outlives the group
+  std::shared_ptr<Endpoint> endpoint;  // this process's
+  std::string name;                    // the group's, unique in the store
+  int rank = 0;
+  int size = 1;
+  absl::Duration timeout = absl::Seconds(60);  // for each operation
+  std::vector<std::string> hosts = {};         // by rank, for messages; empty: not named
+  // Makes a group of some ranks, `members` of this group, in their order. Null: over TCP again.
+  std::function<absl::StatusOr<std::unique_ptr<QueuedGroup>>(
+      const std::vector<int>& members, const std::string& unique_name, const std::string& name,
+      int rank, absl::Time deadline)>
+      make_split = nullptr;
+};
+
+class TcpGroup final : public QueuedGroup {
+ public:
+  // Meets the other ranks. Collective over all `size` processes. `name` is how messages call the
+  // group; empty: options.name.
+  static absl::StatusOr<std::unique_ptr<QueuedGroup>> Create(const TcpGroupOptions& options,
+                                                             const std::string& name,
+                                                             absl::Time deadline);
+  ~TcpGroup() override;
+
+  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) override;
+
+ private:
+  struct Links;
+
+  TcpGroup(const TcpGroupOptions& options, const std::string& name, std::unique_ptr<Links> links);
+  absl::StatusOr<std::unique_ptr<QueuedGroup>> SplitOff(int color, int key, const std::string& name,
+                                                        absl::Time deadline) override;
+  absl::Status Run(const Collective& collective, absl::Time deadline) override;
+  void AbortPeers(const absl::Status& reason) override;
+
+  absl::Status RunTogether(const Collective& mine, absl::Time deadline);
+  absl::Status RunMessage(const Collective& mine, absl::Time deadline);
+  // Runs the exchange, and names who is missing or gone.
+  absl::Status Finish(Exchange& exchange, absl::Time deadline);
+  std::string NameOf(int rank) const;
+
+  const TcpGroupOptions options_;
+  const std::unique_ptr<Links> links_;
+  int num_splits_ = 0;  // launching thread
+};
+
+}  // namespace tandem::comm

@@ -1,0 +1,125 @@
+#include "trainer/comm/net/trainers_group.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "rpc/address.h"
+#include "trainer/comm/host/cpu_group.h"
+#include "trainer/comm/host/shared_rendezvous.h"
+#include "trainer/comm/net/tcp_group.h"
+
+namespace tandem::comm {
+
+namespace {
+
+constexpr char kShares[] = "shares", kApart[] = "apart";
+
+std::string StoreKey(const TrainersGroupOptions& options, int rank) {
+  return absl::StrCat("comm/", options.name, "/memory/", rank);
+}
+
+// True if this rank can map memory together with the other ranks of its host's name.
+bool SharesMemory(const TrainersGroupOptions& options, absl::Time deadline) {
+  std::vector<int> here;
+  for (size_t r = 0; r < options.hosts.size(); ++r) {
+    if (options.hosts[r] == options.hosts[options.rank]) here.push_back(static_cast<int>(r));
+  }
+  if (here.size() == 1) return true;
+  const auto own = std::find(here.begin(), here.end(), options.rank);
+  return MapTogether({options.store, options.token, absl::StrCat(options.name, "/", here.front()),
+                      static_cast<int>(own - here.begin()), static_cast<int>(here.size())},
+                     /*num_bytes=*/4096, deadline)
+      .ok();
+}
+
+// By rank: a number that ranks with memory in common share. Collective.
+absl::StatusOr<std::vector<int>> MemoryOf(const TrainersGroupOptions& options,
+                                          absl::Time deadline) {
+  const int size = static_cast<int>(options.hosts.size());
+  RETURN_IF_ERROR(options.store->Set(StoreKey(options, options.rank),
+                                     SharesMemory(options, deadline) ? kShares : kApart));
+  std::map<std::string, bool> apart;  // a host where some rank could not open the memory
+  for (int r = 0; r < size; ++r) {
+    ASSIGN_OR_RETURN(const std::string said, options.store->Get(StoreKey(options, r), deadline));
+    apart[options.hosts[r]] |= said != kShares;
+  }
+  std::vector<int> memory;
+  for (int r = 0; r < size; ++r) {
+    const auto first = std::find(options.hosts.begin(), options.hosts.end(), options.hosts[r]);
+    memory.push_back(apart[options.hosts[r]] ? r : static_cast<int>(first - options.hosts.begin()));
+  }
+  return memory;
+}
+
+absl::StatusOr<std::shared_ptr<Endpoint>> OpenEndpoint(const TrainersGroupOptions& options) {
+  std::string listen = options.listen, host;
+  if (listen.empty()) {
+    ASSIGN_OR_RETURN(host, HostTowards(options.towards));
+    listen = absl::StrCat(host, ":0");
+  } else {
+    ASSIGN_OR_RETURN(const rpc::Address address, rpc::ParseAddress(listen));
+    // Nobody can call an address that stands for all.
+    if (address.host == "0.0.0.0" || address.host == "::") {
+      ASSIGN_OR_RETURN(host, HostTowards(options.towards));
+    }
+  }
+  return Endpoint::Open(listen, host, options.token);
+}
+
+// Makes a group of the ranks whose hosts and memory are given.
+absl::StatusOr<std::unique_ptr<QueuedGroup>> Make(const TcpGroupOptions& options,
+                                                  const std::string& token,
+                                                  const std::vector<int>& memory,
+                                                  const std::string& name, absl::Time deadline) {
+  const bool in_one =
+      std::all_of(memory.begin(), memory.end(), [&](int place) { return place == memory[0]; });
+  if (in_one) {
+    return CpuGroup::Create(
+        {options.store, token, options.name, options.rank, options.size, options.timeout}, deadline,
+        name);
+  }
+  TcpGroupOptions over_tcp = options;
+  over_tcp.make_split = [options, token, memory](
+                            const std::vector<int>& members, const std::string& unique_name,
+                            const std::string& split_name, int rank, absl::Time split_deadline) {
+    TcpGroupOptions split = options;
+    split.name = unique_name;
+    split.rank = rank;
+    split.size = static_cast<int>(members.size());
+    split.hosts.clear();
+    std::vector<int> of_members;
+    for (const int member : members) {
+      split.hosts.push_back(options.hosts[member]);
+      of_members.push_back(memory[member]);
+    }
+    return Make(split, token, of_members, split_name, split_deadline);
+  };
+  return TcpGroup::Create(over_tcp, name, deadline);
+}
+
+}  // namespace
+
+absl::StatusOr<TrainersGroup> MakeTrainersGroup(const TrainersGroupOptions& options,
+                                                absl::Time deadline) {
+  TrainersGroup made;
+  ASSIGN_OR_RETURN(made.memory, MemoryOf(options, deadline));
+  TcpGroupOptions tcp{.store = options.store,
+                      .endpoint = nullptr,
+                      .name = options.name,
+                      .rank = options.rank,
+                      .size = static_cast<int>(options.hosts.size()),
+                      .timeout = options.timeout,
+                      .hosts = options.hosts};
+  const bool in_one = std::all_of(made.memory.begin(), made.memory.end(),
+                                  [&](int place) { return place == made.memory[0]; });
+  if (!in_one) {
+    ASSIGN_OR_RETURN(tcp.endpoint, OpenEndpoint(options));
+  }
+  ASSIGN_OR_RETURN(made.group, Make(tcp, options.token, made.memory, options.name, deadline));
+  return made;
+}
+
+}  // namespace tandem::comm
