@@ -179,6 +179,7 @@ const std::vector<Library>& Libraries() {
       {"grpc", {"rpc/"}},
       {"openssl/", {"rpc/"}},
       {"prometheus/", {"rpc/"}},
+      {"gloo/", {"trainer/bench/gloo_allreduce"}},
       {"nlohmann/",
        {"trainer/report/", "trainer/bench/", "trainer/checkpoint/safetensors_header.cc"}},
       {"utf8proc", {"trainer/data/"}},

@@ -64,6 +64,27 @@ void AddStep(CLI::App& bench, const tasks::Kinds& kinds, int* code) {
   command->callback([=, &kinds] { *code = BenchStep(*options, kinds); });
 }
 
+void AddAllReduce(CLI::App& bench, int* code) {
+  const auto options = std::make_shared<AllReduceOptions>();
+  auto* command = bench.add_subcommand(
+      "allreduce", "sums of f32 arrays over ranks of this machine, beside Gloo's");
+  command->add_option("--ranks", options->ranks, "threads, each with its own group")
+      ->check(CLI::Range(2, 64))
+      ->capture_default_str();
+  command
+      ->add_option("--backend", options->backends,
+                   "shm, tcp, or gloo where libgloo-dev was installed; default: all")
+      ->check(CLI::IsMember({"shm", "tcp", "gloo"}))
+      ->type_name("shm|tcp|gloo");
+  command->add_option("--bytes", options->bytes, "of an array; default: 4 KB to 100 MB")
+      ->check(CLI::Range(int64_t{4}, int64_t{1} << 32));
+  command->add_option("--repetitions", options->repetitions, "the median of so many is told")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--json", options->json, "write the figures as JSON")->type_name("FILE");
+  command->callback([=] { *code = BenchAllReduce(*options); });
+}
+
 void AddPullPushFlags(CLI::App& command, PullPushOptions& options) {
   command
       .add_option("--mode", options.modes,
@@ -150,6 +171,7 @@ void AddBenchCommands(CLI::App& app, const tasks::Kinds& kinds, int* code) {
   AddStore(*bench, code);
   AddStep(*bench, kinds, code);
   AddPullPush(*bench, code);
+  AddAllReduce(*bench, code);
 }
 
 }  // namespace tandem::bench

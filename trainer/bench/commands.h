@@ -37,6 +37,15 @@ struct StoreOptions {
 };
 int BenchStore(const StoreOptions& options);
 
+struct AllReduceOptions {
+  int ranks = 2;
+  std::vector<std::string> backends;  // shm, tcp, gloo; empty: all that there are
+  std::vector<int64_t> bytes;         // of an array; empty: 4 KB to 100 MB
+  int repetitions = 7;
+  std::string json;  // file for the figures; empty: none
+};
+int BenchAllReduce(const AllReduceOptions& options);
+
 struct PullPushOptions {
   // Some of pull_push, pooled, pull, push, hybrid, hybrid_pooled; empty: all.
   std::vector<std::string> modes;

@@ -13,9 +13,9 @@ namespace tandem::comm {
 namespace {
 
 // At most so much in a row for one peer, so that all peers' pieces flow.
-constexpr size_t kTurnBytes = 1 << 20;
+constexpr size_t kTurnBytes = 256 << 10;
 // Longer waits sleep. A peer of the same network answers within this time, and waking costs more.
-constexpr absl::Duration kSpin = absl::Microseconds(20);
+constexpr absl::Duration kSpin = absl::Microseconds(50);
 
 }  // namespace
 

@@ -13,7 +13,7 @@ namespace tandem::comm {
 namespace {
 
 // Up to this many bytes read per rank, one round of whole arrays beats two rounds of parts.
-constexpr int64_t kOneRoundBytes = 64 << 10;
+constexpr int64_t kOneRoundBytes = 256 << 10;
 // Pieces under way at a time: enough to keep connections busy while sums are computed.
 constexpr int64_t kWindow = 4;
 
