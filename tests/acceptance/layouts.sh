@@ -1,4 +1,4 @@
-# layouts, reshard: a model cut over ranks trains like one process. Sourced by run.sh.
+# layouts, reshard, memory, bytes, hybrid: a model cut over ranks trains like one process, and takes what it should. Sourced by run.sh.
 
 # layout_data: the head of a text, a log, and titles for its items.
 layout_data() {
@@ -112,4 +112,88 @@ accept_reshard() {
     row "20 steps under $first, 20 under $layout: losses" "<= 1e-5" "$whole" "$(verdict within "$whole" 0 1e-5)"
   done
   row "params_hash that inspect prints after 20 steps" "a hash" "${hash:-none}" "$(verdict test -n "$hash")"
+}
+
+# state_row WHAT MODEL WANTED ARGUMENTS...: model_state_bytes of a run beside WANTED, an expression of n, the number of parameters.
+state_row() {
+  local what=$1 model=$2 wanted=$3 ratio
+  shift 3
+  layout_run memory "$model" --local --set optimizer.kind=ADAM --set optimizer.weight_decay=0 --set train.max_steps=2 \
+    --set train.eval_every_steps=2 "$@"
+  ratio=$(awk -v state="$(field "$work/memory" model_state_bytes)" -v n="$(field "$work/memory" dense_parameters)" \
+    "BEGIN { printf \"%.4f\", state / ($wanted) }")
+  row "model_state_bytes, $what: measured / formula" ".98 to 1.02" "$ratio" "$(verdict within "$ratio" .98 1.02)"
+}
+
+accept_memory() {
+  layout_data
+  [[ -s $layout_text ]] || { row "memory" "" "no tinyshakespeare" skipped && return; }
+  local d whole=$((64 * 128 + 9 * 128))  # positions and norms of nanoGPT, which no rank cuts
+  for d in 2 4; do
+    state_row "zero 0, dp $d" tiny_llama "16 * n" --dp $d
+    state_row "zero 1, dp $d" tiny_llama "(8 + 8 / $d) * n" --dp $d --zero 1
+    state_row "tp $d" nano_gpt_cpu "16 * ((n - $whole) / $d + $whole)" --tp $d
+  done
+  local limit=$((13 * $(field "$work/memory" dense_parameters))) code
+  layout_run memory tiny_llama --local --dp 2 --set parallel.memory_bytes=$limit --set optimizer.kind=ADAM --set optimizer.weight_decay=0
+  code=$?
+  row "zero 0 above parallel.memory_bytes" "exit 2, named" "exit $code, $(grep -o 'needs [0-9]*' "$work/memory.txt" | head -1)" \
+    "$(verdict test "$code" = 2 -a -n "$(grep 'needs [0-9]*: weights' "$work/memory.txt")")"
+  layout_run memory tiny_llama --local --dp 2 --zero 1 --set parallel.memory_bytes=$limit --set optimizer.kind=ADAM \
+    --set optimizer.weight_decay=0
+  code=$?
+  row "zero 1 below it" "exit 0" "exit $code" "$(verdict test "$code" = 0)"
+}
+
+# bytes_of AXIS: of the run's collective_bytes.
+bytes_of() { sed 's/.*"collective_bytes":{\([^}]*\)}.*/\1/' "$work/bytes/summary.json" | tr ',' '\n' | sed -n "s/\"$1\"://p"; }
+
+# bytes_row DP TP ZERO CUT: bytes of a step of tiny Llama beside the terms of its layers. T tokens of width 128 in 4 layers; n parameters,
+# of which 1,152 in norms and 8,192 a layer in heads of keys and values.
+bytes_row() {
+  local dp=$1 tp=$2 zero=$3 cut=$4 what wanted
+  layout_run bytes tiny_llama --local --dp "$dp" --tp "$tp" --zero "$zero" --set train.max_steps=5 --set train.eval_every_steps=5 \
+    --set optimizer.max_grad_norm=0 $([[ $tp -gt 1 ]] && echo "--set parallel.sequence_parallel=$cut")
+  wanted=$(awk -v dp="$dp" -v tp="$tp" -v cut="$cut" -v n="$(field "$work/bytes" dense_parameters)" 'BEGIN {
+    T = 12 * 64 / dp; rows = T * 128 * 4; norms = 1152
+    if (tp > 1) {
+      layers = 4 * (cut == "true" ? 10 : 8) * rows   # 4 gathers and scatters each way and 2 again, or 4 sums
+      ends = 4 * rows                                # embedding and head
+      losses = 6 * T * 4                             # a maximum, and two numbers of each row
+      small = cut == "true" ? 2 * norms * 4 : 0      # gradients of norms
+      copies = tp > 2 ? 2 * 4 * 8192 / 2 * 4 : 0     # two ranks hold each head of keys and values
+    }
+    held = tp == 1 ? n : (n - norms) / tp + norms + (tp > 2 ? 4 * 8192 * (1 / 2 - 1 / tp) : 0)
+    gradients = dp > 1 ? 2 * held * 4 : 0            # an all-reduce, or a reduce-scatter and a gather
+    votes = dp * tp > 1 ? 2 * 24 + (tp > 1 ? 16 : 0) : 0
+    printf "%d layers %d ends %d losses %d norms %d copies %d gradients %d votes %d", layers + ends + losses + small + copies + gradients + votes,
+      layers, ends, losses, small, copies, gradients, votes
+  }')
+  what=$(($(bytes_of tp) + $(bytes_of dp) + $(bytes_of all)))
+  row "bytes a step, dp $dp tp $tp zero $zero cut rows $cut: $wanted" ".98 to 1.02" \
+    "$(awk -v a="$what" -v b="${wanted%% *}" 'BEGIN { printf "%.4f", a / b }')" \
+    "$(verdict within "$(awk -v a="$what" -v b="${wanted%% *}" 'BEGIN { print a / b }')" .98 1.02)"
+}
+
+accept_bytes() {
+  layout_data
+  [[ -s $layout_text ]] || { row "bytes" "" "no tinyshakespeare" skipped && return; }
+  local layout
+  for layout in "2 1 0 false" "4 1 1 false" "3 1 1 false" "1 2 0 true" "1 2 0 false" "1 4 0 true" "1 4 0 false" "2 2 0 true" "2 2 1 true" \
+    "2 2 1 false" "2 4 1 true" "3 2 1 true"; do
+    # shellcheck disable=SC2086  # words
+    bytes_row $layout
+  done
+}
+
+accept_hybrid() {
+  layout_data
+  local whole cut served
+  layout_run hybrid-whole synthetic --dp 2 --ps 2
+  layout_run hybrid-cut synthetic --dp 2 --tp 2 --ps 2
+  whole=$(field "$work/hybrid-whole" pulled_rows)
+  cut=$(field "$work/hybrid-cut" pulled_rows)
+  served=$(field "$work/hybrid-cut" served_rows)
+  row "pulled_rows, dp 2 x tp 2 beside dp 2" "$whole" "$cut" "$(verdict test "$cut" = "$whole" -a "$cut" != none)"
+  row "rows that the servers say they served" "$cut" "$served" "$(verdict test "$served" = "$cut")"
 }

@@ -45,6 +45,20 @@ TEST(LayoutTest, CutRanksPullAndPushTheirRowsOnce) {
   for (size_t i = 0; i < run.size(); ++i) EXPECT_NEAR(run[i] / whole[i], 1, 1e-5) << "step " << i;
 }
 
+TEST(LayoutTest, ALayoutThatNeedsTooMuchMemoryIsRefusedWithWhatItNeeds) {
+  SmallJob job(SmallJobKind::CUT);
+  job.HashOf("whole", {"--local", "--dp", "2"});
+  const double bytes = std::stod(job.Summary("whole", "model_state_bytes")),
+               numbers = std::stod(job.Summary("whole", "dense_parameters"));
+  EXPECT_NEAR(bytes / numbers, 16, 0.5);  // weight, gradient and two moments
+  const std::string limit = "parallel.memory_bytes=" + std::to_string(int64_t(13 * numbers));
+  const auto refused = job.Start("launch", "refused", {"--dp", "2", "--set", limit})->Wait();
+  EXPECT_EQ(refused.exit_code, 2) << refused.err;
+  EXPECT_NE(refused.err.find("but a rank of this layout needs "), std::string::npos) << refused.err;
+  job.HashOf("cut", {"--dp", "2", "--zero", "1", "--set", limit});
+  EXPECT_NEAR(std::stod(job.Summary("cut", "model_state_bytes")) / numbers, 12, 0.5);
+}
+
 TEST(LayoutTest, AStoppedRunGoesOnUnderAnotherLayout) {
   SmallJob job(SmallJobKind::CUT);
   job.HashOf("whole", {"--local"});

@@ -143,6 +143,19 @@ TEST_P(ProcessGroupTest, EveryCollectiveIsASpanOfItsStreamsTracer) {
   });
 }
 
+TEST_P(ProcessGroupTest, BytesMovedCountAnAllReduceTwiceAndOthersOnce) {
+  Run([this](ProcessGroup& group) {
+    const int n = size();
+    Array<float> one(10), all(10 * n);
+    ASSERT_TRUE(group.AllReduce(View(one), Args()).Wait(Soon()).ok());
+    EXPECT_EQ(group.bytes_moved(), n > 1 ? 80u : 0u);
+    ASSERT_TRUE(group.AllGather(View(all), View(one), Args()).Wait(Soon()).ok());
+    ASSERT_TRUE(group.ReduceScatter(View(one), View(all), Args()).Wait(Soon()).ok());
+    ASSERT_TRUE(group.Broadcast(View(one), 0, Args()).Wait(Soon()).ok());
+    EXPECT_EQ(group.bytes_moved(), n > 1 ? 80u + 80u * static_cast<uint64_t>(n) + 40u : 0u);
+  });
+}
+
 TEST_P(ProcessGroupTest, AllGatherPutsRankRAtPlaceR) {
   Run([this](ProcessGroup& group) {
     for (int64_t count : {int64_t{0}, int64_t{1}, int64_t{1001}, int64_t{200001}}) {

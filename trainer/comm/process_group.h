@@ -92,6 +92,10 @@ class ProcessGroup {
   // Fails all operations in flight and to come, on this rank and on its peers.
   virtual void Abort(absl::Status reason) = 0;
 
+  // The bytes of this rank's launches so far: of an all-reduce its array twice, of others the
+  // larger array once. 0 for a group of one.
+  virtual uint64_t bytes_moved() const { return 0; }
+
   // Waits for all ranks: an AllReduce without elements.
   Work Barrier(CollectiveArgs args) {
     return AllReduce(ArrayView(nullptr, DType::U8, Shape{0}), args);

@@ -154,6 +154,7 @@ Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dty
     if (failed.ok()) failed = CopyToSelf(collective);
     return DoneWork(std::move(failed));
   }
+  bytes_moved_ += NumBytes(collective) * (kind == CollectiveKind::ALL_REDUCE ? 2 : 1);
   const absl::Duration own = args.timeout > absl::ZeroDuration() ? args.timeout : timeout_;
   Pending pending{std::move(collective), tracer, own, 0, {}};
   pending.log_number = log_.Launch(pending.collective.description);

@@ -29,6 +29,7 @@ class QueuedGroup : public ProcessGroup {
  public:
   int rank() const final { return rank_; }
   int size() const final { return size_; }
+  uint64_t bytes_moved() const final { return bytes_moved_; }
 
   Work AllReduce(const ArrayView& view, CollectiveArgs args) final;
   Work AllGather(const ArrayView& output, const ArrayView& input, CollectiveArgs args) final;
@@ -103,7 +104,7 @@ class QueuedGroup : public ProcessGroup {
   const std::shared_ptr<Splits> splits_ = std::make_shared<Splits>();
   std::shared_ptr<Splits> siblings_;  // lists this group; null if the group is not split off
   FlightLog log_;
-  uint64_t num_collectives_ = 0, num_messages_ = 0;  // launching thread
+  uint64_t num_collectives_ = 0, num_messages_ = 0, bytes_moved_ = 0;  // launching thread
 
   mutable absl::Mutex mutex_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

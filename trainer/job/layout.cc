@@ -31,6 +31,7 @@ void CheckLayout(const Job& job, int num_trainers, Limits* limits) {
   limits->AtLeast(parallel, "parallel.", "dp", 1);
   limits->Between(parallel, "parallel.", "tp", 1, 1024);
   limits->Between(parallel, "parallel.", "zero", 0, 1);
+  limits->AtLeast(parallel, "parallel.", "memory_bytes", 0);
   const int tp = TpOf(job);
   const bool served =
       std::any_of(job.parameters().begin(), job.parameters().end(),

@@ -34,16 +34,30 @@ report::RunTraceOptions TraceOptionsOf(Replica* replica) {
   return options;
 }
 
+// Sums over holders of copies are on the axis of the ranks that hold them.
+report::CollectiveMeter::Axes AxesOf(const Replica& replica) {
+  std::vector<const comm::ProcessGroup*> tp{&replica.mesh.tp(), &replica.arrays.tp()};
+  for (const auto* const holders : {replica.holders.get(), replica.array_holders.get()}) {
+    if (holders == nullptr) continue;
+    for (const auto& [number, group] : holders->groups()) tp.push_back(group);
+  }
+  return {{"tp", tp},
+          {"dp", {&replica.mesh.dp(), &replica.arrays.dp()}},
+          {"all", {&replica.mesh.world(), &replica.arrays.world()}}};
+}
+
 }  // namespace
 
 RunObservers::RunObservers(Replica* replica)
     : trace(TraceOptionsOf(replica)),
       clock(&replica->stream),
-      throughput(PeakFlops(replica->stream.device(), replica->compute)) {
+      throughput(PeakFlops(replica->stream.device(), replica->compute)),
+      collectives(AxesOf(*replica)) {
   all.Add(&trace);
   if (replica->output != nullptr && !replica->is_bsp())
     all.Add(&servers.emplace(replica->clients.tables));
   all.Add(&clock);
+  all.Add(&collectives);
   all.Add(&throughput);  // after the waits of the observers above, which belong to the step
   all.Add(replica->output);
   all.Add(replica->environment.observer);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "trainer/loop/replica/replica.h"
+#include "trainer/report/collective_meter.h"
 #include "trainer/report/run_trace.h"
 #include "trainer/report/server_watch.h"
 #include "trainer/report/step_clock.h"
@@ -23,6 +24,7 @@ struct RunObservers {
   std::optional<report::ServerWatch> servers;  // rank 0 of a run whose rows may be stale
   report::StepClock clock;
   report::Throughput throughput;
+  report::CollectiveMeter collectives;
   report::StepObservers all;
 };
 

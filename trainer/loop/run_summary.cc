@@ -6,6 +6,7 @@
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/loop/checkpointing.h"
+#include "trainer/loop/replica/state_bytes.h"
 #include "trainer/report/server_watch.h"
 
 namespace tandem::loop {
@@ -74,6 +75,17 @@ absl::StatusOr<report::RunSummary> Summarize(Replica& replica, RunObservers& obs
   ASSIGN_OR_RETURN(const StatisticsReply of_others,
                    report::GatherStatistics(replica.world, replica.clients.tables->OwnStatistics(),
                                             replica.Deadline()));
+  std::vector<uint64_t> largest = observers.collectives.bytes_per_step();
+  largest.push_back(StateBytesOf(replica.parameters, *replica.sync, replica.dense).total());
+  RETURN_IF_ERROR(replica.world.Await(
+      replica.world.AllReduce(
+          DenseView(largest.data(), Shape{static_cast<int64_t>(largest.size())}),
+          {.op = comm::ReduceOp::MAX, .tag = StableHash("bytes")}),
+      replica.Deadline()));
+  summary.model_state_bytes = largest.back();
+  for (size_t axis = 0; axis < observers.collectives.axes().size(); ++axis) {
+    summary.collective_bytes.emplace_back(observers.collectives.axes()[axis].first, largest[axis]);
+  }
   summary.pulled_rows = replica.tables != nullptr ? replica.tables->num_pulled() : 0;
   RETURN_IF_ERROR(
       replica.world.Await(replica.world.AllReduce(DenseView(&summary.pulled_rows, Shape{1}),

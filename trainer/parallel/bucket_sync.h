@@ -29,6 +29,7 @@ class BucketSync : public GradientSync {
   void OnBucket(std::function<void(size_t bucket)> on_bucket) override {
     on_bucket_ = std::move(on_bucket);
   }
+  uint64_t gradient_bytes() const override { return gradients_->num_bytes(); }
   void Replay() override;
   void Reduce(size_t bucket) override {
     work_.push_back(Sum(gradients_->buckets()[bucket], bucket));

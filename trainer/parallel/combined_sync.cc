@@ -37,6 +37,12 @@ void CombinedSync::OnBucket(std::function<void(size_t)> on_bucket) {
 void CombinedSync::Replay() { only().Replay(); }
 void CombinedSync::Reduce(size_t bucket) { only().Reduce(bucket); }
 
+uint64_t CombinedSync::gradient_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& part : parts_) bytes += part->gradient_bytes();
+  return bytes;
+}
+
 void CombinedSync::PullWeights(uint64_t step) {
   for (const auto& part : parts_) part->PullWeights(step);
 }

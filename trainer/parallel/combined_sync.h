@@ -24,6 +24,7 @@ class CombinedSync final : public GradientSync {
   void OnBucket(std::function<void(size_t bucket)> on_bucket) override;
   void Replay() override;
   void Reduce(size_t bucket) override;
+  uint64_t gradient_bytes() const override;
   void PullWeights(uint64_t step) override;
   absl::Status AwaitWeights(absl::Time deadline) override;
   void AddEntries(optim::DenseState* state) const override;

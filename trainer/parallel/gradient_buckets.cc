@@ -41,6 +41,12 @@ GradientBuckets::~GradientBuckets() {
   }
 }
 
+uint64_t GradientBuckets::num_bytes() const {
+  uint64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) bytes += bucket.memory->num_bytes();
+  return bytes;
+}
+
 void GradientBuckets::BeginStep(int num_passes) {
   num_passes_ = num_passes;
   for (Bucket& bucket : buckets_) {

@@ -44,6 +44,7 @@ class GradientBuckets {
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
+  uint64_t num_bytes() const;
   // Clears gradients. This step has `num_passes` backward passes.
   void BeginStep(int num_passes);
   // Begins pass `pass`. Call before each pass, 0 .. num_passes - 1.

@@ -45,6 +45,9 @@ class GradientSync {
   // Launches the bucket's sum behind the work that the stream already has.
   virtual void Reduce(size_t bucket) = 0;
 
+  // The memory that gradients take between two steps, in bytes.
+  virtual uint64_t gradient_bytes() const = 0;
+
   // Asks for the weights of step `step`. Step 0 asks for the current weights.
   virtual void PullWeights(uint64_t /*step*/) {}
   // Waits for the weights of PullWeights. Makes them the parameters' values, shadows included.

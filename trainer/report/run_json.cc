@@ -57,6 +57,8 @@ std::string SummaryJson(const RunSummary& s) {
   const ordered_json layout{
       {"ps", s.layout.ps}, {"dp", s.layout.dp}, {"tp", s.layout.tp},    {"pp", 1},
       {"cp", 1},           {"ep", 1},           {"zero", s.layout.zero}};
+  ordered_json collective_bytes = ordered_json::object();
+  for (const auto& [axis, bytes] : s.collective_bytes) collective_bytes[axis] = bytes;
   ordered_json hash;  // null
   if (s.params_hash.has_value()) hash = HashText(*s.params_hash);
   return JsonText({{"job", s.job},
@@ -68,6 +70,8 @@ std::string SummaryJson(const RunSummary& s) {
                    {"best_step", s.best_step},
                    {"seconds", NineDigits(s.seconds)},
                    {"layout", layout},
+                   {"model_state_bytes", s.model_state_bytes},
+                   {"collective_bytes", collective_bytes},
                    {"pulled_rows", s.pulled_rows},
                    {"served_rows", s.served_rows},
                    {"metrics", Figures(s.metrics)},

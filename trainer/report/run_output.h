@@ -44,6 +44,10 @@ struct RunSummary {
   std::map<std::string, double> metrics;
   double samples_per_second = 0, tokens_per_second = 0;
   std::optional<absl::uint128> params_hash;  // a failed run has none
+  // Weights, gradients and optimizer slots between two steps, of the rank that has most.
+  uint64_t model_state_bytes = 0;
+  // By axis of the mesh: what collectives move in a step (CollectiveMeter), at most of all ranks.
+  std::vector<std::pair<std::string, uint64_t>> collective_bytes;
   // Rows pulled from tables, over all trainers: counted by the trainers, and by the tables.
   uint64_t pulled_rows = 0, served_rows = 0;
   uint64_t sparse_rows = 0, dense_parameters = 0;

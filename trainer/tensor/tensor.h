@@ -39,6 +39,8 @@ class Tensor {
   Device device() const { return buffer_->device(); }
   int64_t num_elements() const { return shape_.num_elements(); }
   size_t num_bytes() const { return static_cast<size_t>(num_elements()) * SizeOf(dtype_); }
+  // REQUIRES: defined().
+  const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
   // True if no other tensor shares the buffer.
   bool unique() const { return buffer_.use_count() == 1; }
 

@@ -365,7 +365,13 @@ TEST(SharedStreamTest, OwnersOfSentBytesEndWhereNoLockIsHeld) {
 
 // Untaken echoes hold messages, which hold the stream's memory.
 TEST(SharedStreamTest, EchoesThatNobodyTakesAnyMoreKeepNothing) {
-  auto server = StartServer(Echo, size_t{4} << 20);
+  absl::Notification attached;  // a reply that is here earlier would call back on this thread
+  auto server = StartServer(
+      [&attached](Payload request, Reply reply) {
+        attached.WaitForNotification();
+        Echo(std::move(request), std::move(reply));
+      },
+      size_t{4} << 20);
   SharedStreams streams;
   auto stream = Open(streams, server->address(), /*window=*/16);
   absl::Mutex gate;
@@ -373,6 +379,7 @@ TEST(SharedStreamTest, EchoesThatNobodyTakesAnyMoreKeepNothing) {
   stream->Send(Payload(std::string("1"))).OnReady([&](const absl::StatusOr<Payload>&) {
     absl::MutexLock lock(&gate);
   });
+  attached.Notify();
   for (int i = 0; i < 30; ++i) stream->Send(Payload(Bytes(1 << 20, 'e')));
   absl::SleepFor(
       absl::Milliseconds(100));  // until the server has more to say than there is room for

@@ -70,7 +70,7 @@ TEST_F(JobConfigTest, UnknownFieldsNameTheNearest) {
             "\"model.sequence_rec.max_length\"?");
   EXPECT_EQ(Added("parallel { zzz { a: [1] } }"),
             "job:4:12: unknown field \"zzz\" in Parallel; Parallel has dp, transport, tp, zero, "
-            "sequence_parallel");
+            "sequence_parallel, memory_bytes");
 }
 
 TEST_F(JobConfigTest, DenseTablesAreNotStoredAsRowsAre) {

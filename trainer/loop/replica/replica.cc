@@ -12,6 +12,7 @@
 #include "trainer/loop/replica/make_gradient_sync.h"
 #include "trainer/loop/replica/precision.h"
 #include "trainer/loop/replica/same_data.h"
+#include "trainer/loop/replica/state_bytes.h"
 #include "trainer/parallel/data_parallel/ddp.h"
 #include "trainer/tasks/embedding_table.h"
 
@@ -95,6 +96,8 @@ absl::Status Replica::Connect() {
     return absl::InternalError(
         absl::StrCat("parallel.tp is ", mesh.shape().tp, ", but the model cuts no parameter"));
   }
+  RETURN_IF_ERROR(
+      CheckMemory(parameters, dense, static_cast<uint64_t>(job.parallel().memory_bytes())));
   ASSIGN_OR_RETURN(holders, parallel::HolderGroups::Create(parameters, &mesh.tp(), Deadline()));
   RETURN_IF_ERROR(VerifySameData(data, world, Deadline()));
   std::vector<TableSpec> tables = job::TableSpecsOf(job);

@@ -53,6 +53,11 @@ class ServedParameters final : public GradientSync {
   void Replay() override { TANDEM_CHECK(false); }
   void Reduce(size_t) override { TANDEM_CHECK(false); }
 
+  uint64_t gradient_bytes() const override {
+    uint64_t bytes = 0;
+    for (const auto& table : tables_) bytes += table->gradients->num_bytes();
+    return bytes;
+  }
   void PullWeights(uint64_t step) override;
   absl::Status AwaitWeights(absl::Time deadline) override;
 

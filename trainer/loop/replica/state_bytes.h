@@ -1,0 +1,27 @@
+// The memory of a rank's part of the model: weights, gradients and optimizer slots between two
+// steps, added up from the buffers that exist.
+// Thread rule: the step's thread.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "trainer/optim/dense_optimizer.h"
+#include "trainer/parallel/gradient_sync.h"
+
+namespace tandem::loop {
+
+struct StateBytes {
+  uint64_t weights = 0, gradients = 0, slots = 0;
+  uint64_t total() const { return weights + gradients + slots; }
+};
+
+StateBytes StateBytesOf(const ParameterSet& parameters, const parallel::GradientSync& sync,
+                        const optim::DenseOptimizer& dense);
+
+// Returns InvalidArgument, with what is needed, if the state takes more than `limit` bytes. 0: no
+// limit. Asked before the gradients have memory.
+absl::Status CheckMemory(const ParameterSet& parameters, const optim::DenseOptimizer& dense,
+                         uint64_t limit);
+
+}  // namespace tandem::loop
