@@ -420,6 +420,8 @@ TEST_F(JobConfigTest, HeadsOfALlamaFitEachOtherAndTheCut) {
   EXPECT_EQ(complaint({"model.llama.kv_heads=5"}, 1),
             "--set model.llama.kv_heads: model.llama.kv_heads is 5; allowed: a divisor of "
             "model.llama.heads, 12");
+  EXPECT_EQ(complaint({"device=CUDA"}, 1),
+            "--set device: device is CUDA; allowed: CPU with llama, which has no CUDA kernels yet");
   EXPECT_EQ(complaint({"model.llama.dim=36"}, 1),
             "job:2:17: model.llama.heads is 12; allowed: values with an even model.llama.dim / "
             "heads, whose halves are turned");

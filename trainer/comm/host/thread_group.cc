@@ -22,9 +22,10 @@ char* At(const ArrayView& view, int64_t element) {
   return static_cast<char*>(view.data) + element * static_cast<int64_t>(SizeOf(view.dtype));
 }
 
-// Handles empty arrays, which may have no address.
+// Handles empty arrays, which may have no address. Writes nothing in place, because others read.
 void Copy(char* target, const char* source, int64_t count, DType dtype) {
-  if (count > 0) std::memmove(target, source, static_cast<size_t>(count) * SizeOf(dtype));
+  if (count > 0 && target != source)
+    std::memmove(target, source, static_cast<size_t>(count) * SizeOf(dtype));
 }
 
 RankReduction ReductionOf(const Description& description, int size, int chunk) {
