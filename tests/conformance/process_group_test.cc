@@ -358,10 +358,13 @@ TEST_P(ProcessGroupTest, SumsOfBf16AreThoseOfF32RoundedOnce) {
 }
 
 TEST_P(ProcessGroupTest, AFailureOfAGroupFailsTheGroupsSplitFromIt) {
-  Run([](ProcessGroup& group) {
+  std::atomic<int> num_split{0};
+  Run([&](ProcessGroup& group) {
     auto half = group.Split(group.rank() % 2, group.rank(), "half", Soon());
+    ++num_split;
     ASSERT_TRUE(half.ok()) << half.status();
     if (group.rank() % 2 == 1) return;
+    while (num_split < size()) std::this_thread::yield();  // nobody is still at it
     if (group.rank() == 0) group.Abort(absl::UnavailableError("lost"));
     const absl::Status status = (*half)->Await((*half)->Barrier(Args()), Soon());
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;

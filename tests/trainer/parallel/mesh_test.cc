@@ -1,5 +1,6 @@
 #include "trainer/parallel/mesh.h"
 
+#include <atomic>
 #include <functional>
 #include <gtest/gtest.h>
 #include <numeric>
@@ -85,6 +86,7 @@ TEST(MeshTest, GroupsOfEveryAxisHaveTheMembersOfTheTable) {
 TEST(MeshTest, AFailureOfTheWorldFailsTheGroupsOfAllAxes) {
   const MeshShape shape{.tp = 2, .dp = 2};
   const auto worlds = comm::ThreadGroup::Create(shape.size(), "trainers");
+  std::atomic<bool> trainer_0_ended{false};
   std::vector<std::thread> threads;
   for (int rank = 0; rank < shape.size(); ++rank) {
     threads.emplace_back([&, rank] {
@@ -100,9 +102,11 @@ TEST(MeshTest, AFailureOfTheWorldFailsTheGroupsOfAllAxes) {
         if (rank == 0) {
           // Only the master knows that trainer-0, which waits for trainer-1, is to end.
           worlds[0]->Abort(absl::UnavailableError("trainer-3 is lost"));
+          trainer_0_ended = true;
         }
         EXPECT_EQ(waits.Await(work, deadline).code(), absl::StatusCode::kUnavailable);
       }
+      while (!trainer_0_ended) std::this_thread::yield();  // else trainer-1 would join its barrier
       EXPECT_FALSE((*mesh)->tp().Await((*mesh)->tp().Barrier({}), deadline).ok());
       if (rank % 2 == 1) {
         EXPECT_FALSE((*mesh)->dp().Await((*mesh)->dp().Barrier({}), deadline).ok());
