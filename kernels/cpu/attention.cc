@@ -224,7 +224,10 @@ void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
       !stream.on_cuda() && args.q.dtype == DType::BF16 && TileProducts::Takes(args.q.shape[2]);
   const KernelSpan span = SpanOf("attention_backward", args,
                                  rounded ? kRoundedBackwardWork : kBackwardWork, bytes, stream);
-  if (stream.on_cuda()) return cuda::AttentionBackward(args, stream);
+  if (stream.on_cuda()) {
+    TANDEM_CHECK(args.k.shape == args.q.shape) << "no CUDA kernel for shared heads";
+    return cuda::AttentionBackward(args, stream);
+  }
   WithStorageType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
     AttentionProblem<S> p = ProblemOf<S>(args, args.output, args.log_sum_exp);

@@ -2,8 +2,9 @@
 // head over the vocabulary. With learned positions, layer norms and one FFN layer it is a GPT
 // (Radford et al. 2019), with rotary positions, RMS norms and gated FFNs a Llama (Touvron et al.
 // 2023). Three layers with typed edges: embedding (symbols -> rows), blocks (rows -> rows), head
-// (rows -> logits). Token rows are a parameter of the model or come from outside, as a leaf. Thread
-// rule: that of its parameters.
+// (rows -> logits). Token rows are a parameter of the model or come from outside, as a leaf.
+//
+// Thread rule: that of its parameters.
 #pragma once
 
 #include <optional>

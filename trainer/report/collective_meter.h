@@ -1,6 +1,7 @@
 // Counts the bytes that a step's collectives move on each axis of the mesh: an all-reduce counts
-// its array twice, a gather, reduce-scatter or broadcast the whole array once. Thread rule: the
-// step's thread.
+// its array twice, a gather, reduce-scatter or broadcast the whole array once.
+//
+// Thread rule: the step's thread.
 #pragma once
 
 #include <cstdint>

@@ -91,14 +91,7 @@ class Reference : private PlainLayers {
     }
     x = Rms(x, "final_norm");
     if (!tied) return Project(x, "head");
-    Matrix logits(x.size(), std::vector<double>(kSymbols, 0));
-    for (size_t t = 0; t < x.size(); ++t) {
-      for (int64_t s = 0; s < kSymbols; ++s) {
-        for (int64_t f = 0; f < kDim; ++f)
-          logits[t][s] += x[t][f] * At("embedding.tokens", s * kDim + f);
-      }
-    }
-    return logits;
+    return ProjectTied(x, "embedding.tokens");
   }
 
  private:

@@ -56,6 +56,17 @@ class PlainLayers {
     }
     return y;
   }
+  // Projects with the rows of a table, as a head that is tied to the embedding does.
+  Matrix ProjectTied(const Matrix& x, const std::string& table) const {
+    const int64_t rows = parameters_.at(table).dim(0), dim = parameters_.at(table).dim(1);
+    Matrix y(x.size(), std::vector<double>(rows, 0));
+    for (size_t t = 0; t < x.size(); ++t) {
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t f = 0; f < dim; ++f) y[t][r] += x[t][f] * At(table, r * dim + f);
+      }
+    }
+    return y;
+  }
 
   const double norm_epsilon_;
   std::map<std::string, Tensor> parameters_;

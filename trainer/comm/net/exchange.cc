@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 
@@ -33,41 +32,19 @@ void Exchange::Receive(int peer, void* data, size_t size, std::function<absl::St
   peers_[peer].in.push_back({static_cast<char*>(data), size, 0, std::move(then), std::move(ready)});
 }
 
-absl::Status Exchange::MoveOut(int peer, bool* moved) {
-  std::deque<Piece>& pieces = peers_[peer].out;
+absl::Status Exchange::Move(int peer, Direction direction, bool* moved) {
+  const Socket& connection = connections_[peer];
+  std::deque<Piece>& pieces = direction == Direction::OUT ? peers_[peer].out : peers_[peer].in;
   for (size_t turn = 0; turn < kTurnBytes && MayMove(pieces);) {
     Piece& piece = pieces.front();
-    const size_t before = piece.done;
-    switch (connections_[peer].Send(piece.data + before, piece.size - before, &piece.done)) {
-      case Socket::Moved::CLOSED:
+    if (const size_t before = piece.done, left = piece.size - before; left > 0) {
+      const Socket::Moved outcome =
+          direction == Direction::OUT ? connection.Send(piece.data + before, left, &piece.done)
+                                      : connection.Receive(piece.data + before, left, &piece.done);
+      if (outcome == Socket::Moved::NOTHING) return absl::OkStatus();
+      if (outcome == Socket::Moved::CLOSED) {
         unfinished_ = {peer};
         return absl::UnavailableError("the connection ended");
-      case Socket::Moved::NOTHING:
-        return absl::OkStatus();
-      case Socket::Moved::SOME:
-        break;
-    }
-    *moved = true;
-    turn += piece.done - before;
-    if (piece.done == piece.size) pieces.pop_front();
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Exchange::MoveIn(int peer, bool* moved) {
-  std::deque<Piece>& pieces = peers_[peer].in;
-  for (size_t turn = 0; turn < kTurnBytes && MayMove(pieces);) {
-    Piece& piece = pieces.front();
-    const size_t before = piece.done;
-    if (piece.size > before) {
-      switch (connections_[peer].Receive(piece.data + before, piece.size - before, &piece.done)) {
-        case Socket::Moved::CLOSED:
-          unfinished_ = {peer};
-          return absl::UnavailableError("the connection ended");
-        case Socket::Moved::NOTHING:
-          return absl::OkStatus();
-        case Socket::Moved::SOME:
-          break;
       }
       turn += piece.done - before;
     }
@@ -85,8 +62,8 @@ absl::Status Exchange::Run(const Watch& watch, absl::Time deadline) {
   while (true) {
     bool moved = false, left = false;
     for (size_t peer = 0; peer < peers_.size(); ++peer) {
-      absl::Status status = MoveIn(static_cast<int>(peer), &moved);
-      if (status.ok()) status = MoveOut(static_cast<int>(peer), &moved);
+      absl::Status status = Move(static_cast<int>(peer), Direction::IN, &moved);
+      if (status.ok()) status = Move(static_cast<int>(peer), Direction::OUT, &moved);
       // A peer that gave up has said why, which explains more than the end of its connection.
       if (absl::IsUnavailable(status) && watch.said) {
         if (absl::Status said = watch.said(); !said.ok()) {

@@ -25,7 +25,7 @@ class Exchange {
   using Ready = std::function<bool()>;
   // Adds a piece to send to `peer`. The memory stays alive until Run ends.
   void Send(int peer, const void* data, size_t size, Ready ready = nullptr);
-  // Adds a piece to receive. `then` runs once the piece is here; it may add pieces, and an error
+  // Adds a piece to receive. `then` runs once the piece is here and may add pieces; an error
   // ends the exchange.
   void Receive(int peer, void* data, size_t size, std::function<absl::Status()> then = nullptr,
                Ready ready = nullptr);
@@ -57,9 +57,9 @@ class Exchange {
   static bool MayMove(const std::deque<Piece>& pieces) {
     return !pieces.empty() && (!pieces.front().ready || pieces.front().ready());
   }
+  enum class Direction { OUT, IN };
   // Moves what can move. Sets *moved if anything did.
-  absl::Status MoveOut(int peer, bool* moved);
-  absl::Status MoveIn(int peer, bool* moved);
+  absl::Status Move(int peer, Direction direction, bool* moved);
   absl::Status Sleep(const Watch& watch, absl::Time deadline);
   void NoteUnfinished();
 
