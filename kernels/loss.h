@@ -67,6 +67,19 @@ struct LinearCrossEntropyGradientsArgs : LinearClassesArgs {
 };
 void LinearCrossEntropyGradients(const LinearCrossEntropyGradientsArgs& args, Stream& stream);
 
+// Between the halves: joins the ranks' statistics. All arrays are [R] of one type, F32 or F64.
+// output[r] = exp(log_sum[r] - largest[r]). `largest` is the largest log_sum of any rank. The
+// caller adds up the outputs of all ranks.
+void RelativeExponentials(const ArrayView& output, const ArrayView& log_sum,
+                          const ArrayView& largest, Stream& stream);
+// log_sum[r] = largest[r] + log(exponentials[r]), over all classes; loss[r] = log_sum[r] -
+// target_logit[r].
+struct JoinedLossesArgs {
+  ArrayView largest, exponentials, target_logit;
+  ArrayView log_sum, loss;
+};
+void JoinedLosses(const JoinedLossesArgs& args, Stream& stream);
+
 // loss[r] = -label log(sigmoid(x)) - (1 - label) log(1 - sigmoid(x)), computed without overflow;
 // grad[r] = sigmoid(x) - label. grad may be empty or the same memory as logits.
 struct BinaryCrossEntropyArgs {

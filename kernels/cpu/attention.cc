@@ -205,10 +205,7 @@ void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
   TANDEM_CHECK(args.output.is_dense()) << args.output.strides;
   const double bytes = static_cast<double>(4 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
   const KernelSpan span = SpanOf("attention_forward", args, kForwardWork, bytes, stream);
-  if (stream.on_cuda()) {
-    TANDEM_CHECK(args.k.shape == args.q.shape) << "no CUDA kernel for shared heads";
-    return cuda::AttentionForward(args, stream);
-  }
+  if (stream.on_cuda()) return cuda::AttentionForward(args, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
     const auto p = ProblemOf<decltype(zero)>(args, args.output, args.log_sum_exp);
     WithProducts(p, [&](auto products) {
@@ -224,10 +221,7 @@ void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
       !stream.on_cuda() && args.q.dtype == DType::BF16 && TileProducts::Takes(args.q.shape[2]);
   const KernelSpan span = SpanOf("attention_backward", args,
                                  rounded ? kRoundedBackwardWork : kBackwardWork, bytes, stream);
-  if (stream.on_cuda()) {
-    TANDEM_CHECK(args.k.shape == args.q.shape) << "no CUDA kernel for shared heads";
-    return cuda::AttentionBackward(args, stream);
-  }
+  if (stream.on_cuda()) return cuda::AttentionBackward(args, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
     AttentionProblem<S> p = ProblemOf<S>(args, args.output, args.log_sum_exp);

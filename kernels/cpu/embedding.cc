@@ -71,6 +71,26 @@ void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView
   });
 }
 
+void LocateRows(const ArrayView& here, const ArrayView& factor, const ArrayView& index,
+                int64_t first, int64_t count, Stream& stream) {
+  const int64_t rows = index.num_elements();
+  for (const ArrayView* view : {&here, &factor, &index})
+    TANDEM_CHECK(view->is_dense() && view->num_elements() == rows) << view->shape;
+  const KernelSpan span(
+      stream, SpanKind::EMBEDDING, "locate_rows", 0,
+      static_cast<double>(here.num_bytes() + factor.num_bytes() + index.num_bytes()));
+  if (stream.on_cuda()) return cuda::LocateRows(here, factor, index, first, count, stream);
+  WithFloatType(factor.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t row = index.as<int64_t>()[r] - first;
+      const bool is_here = row >= 0 && row < count;
+      here.as<int64_t>()[r] = is_here ? row : 0;
+      factor.as<T>()[r] = is_here ? T(1) : T(0);
+    }
+  });
+}
+
 void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index,
                     bool accumulate, Stream& stream) {
   TANDEM_CHECK(output.is_dense() && rows.is_dense() && index.is_dense());

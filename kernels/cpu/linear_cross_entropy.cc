@@ -426,20 +426,19 @@ void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream) {
 }
 
 void LinearLogSums(const LinearLogSumsArgs& args, Stream& stream) {
-  TANDEM_CHECK(!stream.on_cuda()) << "the loss in two halves has no CUDA kernel yet";
   const LinearCrossEntropyArgs whole = WholeArgsOf(args);
   CheckArgs(whole, /*with_loss=*/false);
   const DType sums = args.hidden.dtype == DType::F64 ? DType::F64 : DType::F32;
   CheckArray(args.log_sum, {args.hidden.shape[0]}, sums, true);
   CheckArray(args.target_logit, {args.hidden.shape[0]}, sums, true);
   if (args.hidden.shape[0] == 0) return;
+  if (stream.on_cuda()) return cuda::LinearLogSums(args, stream);
   const LossHalf half{
       .first_class = args.first_class, .log_sum = args.log_sum, .target_logit = args.target_logit};
   RunOnCpu(whole, stream, &half);
 }
 
 void LinearCrossEntropyGradients(const LinearCrossEntropyGradientsArgs& args, Stream& stream) {
-  TANDEM_CHECK(!stream.on_cuda()) << "the loss in two halves has no CUDA kernel yet";
   LinearCrossEntropyArgs whole = WholeArgsOf(args);
   whole.grad_hidden = args.grad_hidden;
   whole.grad_weight = args.grad_weight;
@@ -447,6 +446,7 @@ void LinearCrossEntropyGradients(const LinearCrossEntropyGradientsArgs& args, St
   CheckArgs(whole, /*with_loss=*/false);
   CheckArray(args.log_sum, {args.hidden.shape[0]},
              args.hidden.dtype == DType::F64 ? DType::F64 : DType::F32, true);
+  if (stream.on_cuda()) return cuda::LinearCrossEntropyGradients(args, stream);
   const LossHalf half{.first_class = args.first_class, .given = args.log_sum};
   RunOnCpu(whole, stream, &half);
 }

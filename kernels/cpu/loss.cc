@@ -1,5 +1,7 @@
 #include "kernels/loss.h"
 
+#include <cmath>
+
 #include "kernels/cpu/vector/lanes.h"
 #include "kernels/cpu/vector/math.h"
 #include "kernels/cpu/vector/parallel.h"
@@ -116,6 +118,39 @@ void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
         }
       });
     });
+  });
+}
+
+void RelativeExponentials(const ArrayView& output, const ArrayView& log_sum,
+                          const ArrayView& largest, Stream& stream) {
+  const int64_t rows = output.num_elements();
+  for (const ArrayView* view : {&output, &log_sum, &largest})
+    TANDEM_CHECK(view->is_dense() && view->num_elements() == rows) << view->shape;
+  const KernelSpan span(stream, SpanKind::LOSS, "relative_exponentials", 0,
+                        3.0 * static_cast<double>(output.num_bytes()));
+  if (stream.on_cuda()) return cuda::RelativeExponentials(output, log_sum, largest, stream);
+  WithFloatType(output.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t r = 0; r < rows; ++r)
+      output.as<T>()[r] = std::exp(log_sum.as<T>()[r] - largest.as<T>()[r]);
+  });
+}
+
+void JoinedLosses(const JoinedLossesArgs& args, Stream& stream) {
+  const int64_t rows = args.loss.num_elements();
+  for (const ArrayView* view :
+       {&args.largest, &args.exponentials, &args.target_logit, &args.log_sum, &args.loss})
+    TANDEM_CHECK(view->is_dense() && view->num_elements() == rows) << view->shape;
+  const KernelSpan span(stream, SpanKind::LOSS, "joined_losses", 0,
+                        5.0 * static_cast<double>(args.loss.num_bytes()));
+  if (stream.on_cuda()) return cuda::JoinedLosses(args, stream);
+  WithFloatType(args.loss.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t r = 0; r < rows; ++r) {
+      const T log_sum = args.largest.as<T>()[r] + std::log(args.exponentials.as<T>()[r]);
+      args.log_sum.as<T>()[r] = log_sum;
+      args.loss.as<T>()[r] = log_sum - args.target_logit.as<T>()[r];
+    }
   });
 }
 

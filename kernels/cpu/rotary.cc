@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/vector/parallel.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/memory/kernel_span.h"
 #include "kernels/memory/storage.h"
 
@@ -33,10 +34,10 @@ void Rotate(const RotateArgs& args, Stream& stream) {
   TANDEM_CHECK(args.table.shape.num_dims() == 2 && args.table.shape[1] == shape[2])
       << args.table.shape;
   TANDEM_CHECK(args.turned >= 0 && args.turned <= shape[1]) << args.turned;
-  TANDEM_CHECK(!stream.on_cuda()) << "no CUDA kernel";
   const int64_t heads = shape[1], width = shape[2], pairs = width / 2;
   const KernelSpan span(stream, SpanKind::ELEMENTWISE, "rotate", 0,
                         static_cast<double>(2 * args.input.num_bytes()));
+  if (stream.on_cuda()) return cuda::Rotate(args, stream);
   const int64_t* const positions = args.positions.as<int64_t>();
   WithStorageType(args.input.dtype, [&](auto zero) {
     using S = decltype(zero);

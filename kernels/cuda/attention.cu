@@ -58,16 +58,24 @@ TokenRows<S> RowsOf(const ArrayView& view) {
           view.shape[0] <= 1 ? view.shape[1] * view.shape[2] : view.strides[0]};
 }
 
-// CHECKs that the [T, H, D] arrays of the kernels match q.
-void CheckRows(const ArrayView& q, std::initializer_list<const ArrayView*> views) {
+// CHECKs that the [T, heads, D] arrays of the kernels match `model`.
+void CheckRows(const ArrayView& model, std::initializer_list<const ArrayView*> views) {
   for (const ArrayView* view : views) {
     const Shape &shape = view->shape, &strides = view->strides;
-    TANDEM_CHECK(shape == q.shape) << shape << " and q " << q.shape;
+    TANDEM_CHECK(shape == model.shape) << shape << " and " << model.shape;
     TANDEM_CHECK(strides[2] == 1 && (shape[1] == 1 || strides[1] == shape[2]))
         << "strides " << strides << " of " << shape;
     TANDEM_CHECK(shape[0] == 1 || strides[0] >= shape[1] * shape[2])
         << "strides " << strides << " of " << shape;
   }
+}
+
+// CHECKs that heads of q can share the heads of k.
+void CheckSharing(const ArrayView& q, const ArrayView& k) {
+  const Shape& shape = k.shape;
+  TANDEM_CHECK(shape.num_dims() == 3 && shape[0] == q.shape[0] && shape[1] > 0 &&
+               q.shape[1] % shape[1] == 0 && shape[2] == q.shape[2])
+      << shape << " and q " << q.shape;
 }
 
 AttentionShape ShapeOf(const AttentionArgs& args, const ArrayView& log_sum_exp, Stream& stream) {
@@ -85,6 +93,9 @@ AttentionShape ShapeOf(const AttentionArgs& args, const ArrayView& log_sum_exp, 
   TANDEM_CHECK(args.scale > 0) << args.scale;  // a positive scale keeps the order of scores
   TANDEM_CHECK(args.dropout >= 0 && args.dropout < 1) << args.dropout;
   TANDEM_CHECK(args.dropout == 0 || args.max_length > 0) << args.max_length;
+  const int64_t all_heads = args.all_heads > 0 ? args.all_heads : shape[1];
+  TANDEM_CHECK(args.first_head >= 0 && args.first_head + shape[1] <= all_heads)
+      << shape[1] << " heads from " << args.first_head << " of " << all_heads;
   const uint32_t threshold = DropThreshold(args.dropout);
   const uint64_t* const step = threshold == 0 ? nullptr : stream.StepOnDevice(args.step);
   const DropoutMask mask{FoldKey(args.key), step, args.max_length, threshold << 16,
@@ -95,9 +106,10 @@ AttentionShape ShapeOf(const AttentionArgs& args, const ArrayView& log_sum_exp, 
           shape[0],
           num_sequences,
           static_cast<int>(shape[1]),
+          static_cast<int>(shape[1] / args.k.shape[1]),
           static_cast<int>(shape[2]),
           static_cast<int>(args.first_head),
-          static_cast<int>(args.all_heads > 0 ? args.all_heads : shape[1]),
+          static_cast<int>(all_heads),
           args.causal,
           scale,
           scale * static_cast<float>(kLog2E),
@@ -113,15 +125,18 @@ bool AllTakePacks(const AttentionShape& shape, std::initializer_list<const Array
   return all;
 }
 
-bool SuitTallBlocks(const AttentionArgs& args) {
-  return TakesTallBlocks(args.q.shape[0], args.offsets.num_elements() - 1, args.q.shape[1]);
+// `heads`: k in a backward pass, where key blocks are the fewest; else q.
+bool SuitTallBlocks(const AttentionArgs& args, const ArrayView& heads) {
+  return TakesTallBlocks(args.q.shape[0], args.offsets.num_elements() - 1, heads.shape[1]);
 }
 
 }  // namespace
 
 void AttentionForward(const AttentionForwardArgs& args, bool tall, Stream& stream) {
   if (args.q.num_elements() == 0) return;
-  CheckRows(args.q, {&args.q, &args.k, &args.v, &args.output});
+  CheckSharing(args.q, args.k);
+  CheckRows(args.q, {&args.q, &args.output});
+  CheckRows(args.k, {&args.k, &args.v});
   WithDeviceType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
     const ForwardProblem<S> p{ShapeOf(args, args.log_sum_exp, stream),
@@ -140,8 +155,9 @@ void AttentionForward(const AttentionForwardArgs& args, bool tall, Stream& strea
 
 void AttentionBackward(const AttentionBackwardArgs& args, bool tall, Stream& stream) {
   if (args.q.num_elements() == 0) return;
-  CheckRows(args.q, {&args.q, &args.k, &args.v, &args.output, &args.grad_output, &args.grad_q,
-                     &args.grad_k, &args.grad_v});
+  CheckSharing(args.q, args.k);
+  CheckRows(args.q, {&args.q, &args.output, &args.grad_output, &args.grad_q});
+  CheckRows(args.k, {&args.k, &args.v, &args.grad_k, &args.grad_v});
   WithDeviceType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
     const AttentionShape shape = ShapeOf(args, args.log_sum_exp, stream);
@@ -174,10 +190,10 @@ void AttentionBackward(const AttentionBackwardArgs& args, bool tall, Stream& str
 }
 
 void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
-  AttentionForward(args, SuitTallBlocks(args), stream);
+  AttentionForward(args, SuitTallBlocks(args, args.q), stream);
 }
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
-  AttentionBackward(args, SuitTallBlocks(args), stream);
+  AttentionBackward(args, SuitTallBlocks(args, args.k), stream);
 }
 
 }  // namespace tandem::kernels::cuda

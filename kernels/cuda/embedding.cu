@@ -34,6 +34,16 @@ __global__ void GatherKernel(Word* output, const Word* table, const int64_t* ind
   }
 }
 
+__global__ void LocateRowsKernel(int64_t* here, float* factor, const int64_t* index, int64_t rows,
+                                 int64_t first, int64_t count) {
+  const int64_t r = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (r >= rows) return;
+  const int64_t row = index[r] - first;
+  const bool is_here = row >= 0 && row < count;
+  here[r] = is_here ? row : 0;
+  factor[r] = is_here ? 1.0f : 0.0f;
+}
+
 // Calls body(Word{}) with the word type of 1, 2, 4, 8 or 16 bytes.
 template <class Body>
 void WithWord(size_t bytes, const Body& body) {
@@ -195,6 +205,14 @@ void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView
            GatherKernel<Word>, static_cast<Word*>(output.data),
            static_cast<const Word*>(table.data), index.as<int64_t>(), count, row_words, num_rows);
   });
+}
+
+void LocateRows(const ArrayView& here, const ArrayView& factor, const ArrayView& index,
+                int64_t first, int64_t count, Stream& stream) {
+  const int64_t rows = index.num_elements();
+  Launch(stream, {"locate_rows", here},
+         {dim3(static_cast<unsigned>(CeilDiv(rows, kThreads))), dim3(kThreads)}, LocateRowsKernel,
+         here.as<int64_t>(), factor.as<float>(), index.as<int64_t>(), rows, first, count);
 }
 
 void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index,

@@ -15,6 +15,7 @@
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
 #include "kernels/reduce.h"
+#include "kernels/rotary.h"
 #include "kernels/segment.h"
 #include "kernels/softmax.h"
 
@@ -47,6 +48,8 @@ void DropoutBackward(const DropoutBackwardArgs& args, Stream& stream);
 
 void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView& index,
                 Stream& stream);
+void LocateRows(const ArrayView& here, const ArrayView& factor, const ArrayView& index,
+                int64_t first, int64_t count, Stream& stream);
 void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index,
                     bool accumulate, Stream& stream);
 
@@ -56,6 +59,11 @@ void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation a
 
 void CrossEntropy(const CrossEntropyArgs& args, Stream& stream);
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream);
+void LinearLogSums(const LinearLogSumsArgs& args, Stream& stream);
+void LinearCrossEntropyGradients(const LinearCrossEntropyGradientsArgs& args, Stream& stream);
+void RelativeExponentials(const ArrayView& output, const ArrayView& log_sum,
+                          const ArrayView& largest, Stream& stream);
+void JoinedLosses(const JoinedLossesArgs& args, Stream& stream);
 void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream);
 
 void LayerNormForward(const LayerNormForwardArgs& args, Stream& stream);
@@ -70,6 +78,8 @@ void AdamUpdate(const std::vector<OptimizerRun>& runs, const AdamArgs& args, Str
 // The sum over all runs of their gradients' squares, in f64. The order depends on the runs' sizes
 // alone.
 double GradientSquaredNorm(const std::vector<OptimizerRun>& runs, Stream& stream);
+
+void Rotate(const RotateArgs& args, Stream& stream);
 
 void ColumnSum(const ArrayView& output, const ArrayView& x, bool accumulate, Stream& stream);
 void RowDot(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);

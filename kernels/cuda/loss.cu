@@ -1,3 +1,4 @@
+#include "kernels/cuda/device/map.cuh"
 #include "kernels/cuda/device/row.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/plan/loss_plan.h"
@@ -79,6 +80,63 @@ void LaunchCrossEntropy(const char* name, const CrossEntropyArgs& args, Stream& 
   });
 }
 
+// One pass over a row of logits, for a loss in two halves. `target` counts from the first class
+// here, and may lie outside.
+template <class G>
+struct HalfArrays {
+  int64_t rows, columns, first_class;
+  const float* logits;
+  const int64_t* target;
+  float *log_sum, *target_logit;  // the first half's results
+  const float* given;             // the second half's sums over all classes
+  G* grad;                        // may be the logits' memory if G is float
+  bool aligned;
+};
+
+template <class G, int kPack, int kLanes>
+__global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads)
+    LogSumsKernel(HalfArrays<G> a) {
+  using Row = Team<kLanes>;
+  __shared__ float room[kWarp];
+  const int64_t step = int64_t{gridDim.x} * Row::PerBlock();
+  for (int64_t first = int64_t{blockIdx.x} * Row::PerBlock(); first < a.rows; first += step) {
+    const int64_t row = first + Row::InBlock();
+    const RowPart part = Row::template Part<kPack>(row < a.rows ? a.columns : 0);
+    const float* x = a.logits + row * a.columns;
+    const HeldRow<float, kPack> held(x, part, a.aligned);
+    const ExpSum total = RowExpSum<kLanes>(held, part, room);
+    if (row >= a.rows || Row::Rank() != 0) continue;
+    const int64_t target = a.target[row] - a.first_class;
+    a.log_sum[row] = logf(total.sum) + total.max;
+    a.target_logit[row] = target >= 0 && target < a.columns ? x[target] : 0.0f;
+  }
+}
+
+template <class G, int kPack, int kLanes>
+__global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads)
+    GradientsKernel(HalfArrays<G> a) {
+  using Row = Team<kLanes>;
+  const int64_t step = int64_t{gridDim.x} * Row::PerBlock();
+  for (int64_t first = int64_t{blockIdx.x} * Row::PerBlock(); first < a.rows; first += step) {
+    const int64_t row = first + Row::InBlock();
+    if (row >= a.rows) continue;
+    const RowPart part = Row::template Part<kPack>(a.columns);
+    const float* x = a.logits + row * a.columns;
+    G* grad = a.grad + row * a.columns;
+    const float log_sum = a.given[row];
+    const int64_t target = a.target[row] - a.first_class;
+    for (int64_t column = part.first; column < part.columns; column += part.step) {
+      const Pack<float, kPack> logits = ReadPack<kPack>(x + column, a.aligned);
+      Pack<G, kPack> result;
+      for (int i = 0; i < kPack; ++i) {
+        const float probability = ExpOf(logits.values[i] - log_sum);
+        result.values[i] = Store<G>(column + i == target ? probability - 1.0f : probability);
+      }
+      WritePack(result, grad + column, a.aligned);
+    }
+  }
+}
+
 // max(x, 0) - x label + log(1 + exp(-|x|)) combines both logarithms of the sigmoid without
 // overflow.
 __device__ inline void BinaryCrossEntropyOf(float x, float label, float* loss, float* grad) {
@@ -123,14 +181,24 @@ ArrayView Rows(const ArrayView& view, int64_t first, int64_t count) {
                    view.dtype, shape);
 }
 
+// A half of the loss over classes of which some are here (LinearClassesArgs).
+struct Half {
+  int64_t first_class = 0;
+  ArrayView log_sum = {}, target_logit = {};  // results of the first half
+  ArrayView given = {};                       // the second half's sums over all classes
+};
+
 // Processes some rows at a time: their logits in f32, losses, gradients, and the products of the
 // gradients. Gradients replace the logits, or for bf16 lie beside them. bf16 logits would have 8
 // bits only, not enough for losses.
 template <class T>
 class LinearCrossEntropyRun {
  public:
-  LinearCrossEntropyRun(const LinearCrossEntropyArgs& args, int64_t chunk_rows, Stream& stream)
+  // The whole loss, or `half`.
+  LinearCrossEntropyRun(const LinearCrossEntropyArgs& args, int64_t chunk_rows, Stream& stream,
+                        const Half* half = nullptr)
       : args_(args),
+        half_(half),
         stream_(stream),
         rows_(args.hidden.shape[0]),
         classes_(args.weight.shape[args.weight_is_table ? 0 : 1]),
@@ -158,10 +226,14 @@ class LinearCrossEntropyRun {
         with_gradients_ ? ArrayView(grads_->data(), DTypeOf<T>(), {rows, classes_}) : ArrayView();
     Multiply(
         {.a = hidden, .b = args_.weight, .c = logits, .transpose_b = table, .bias = args_.bias});
-    Losses({.logits = logits,
-            .target = Rows(args_.target, begin, rows),
-            .loss = Rows(args_.loss, begin, rows),
-            .grad = grads});
+    if (half_ == nullptr) {
+      Losses({.logits = logits,
+              .target = Rows(args_.target, begin, rows),
+              .loss = Rows(args_.loss, begin, rows),
+              .grad = grads});
+    } else {
+      HalfOfLosses(logits, grads, begin, rows);
+    }
     if (!args_.grad_hidden.empty()) {
       Multiply({.a = grads,
                 .b = args_.weight,
@@ -190,8 +262,36 @@ class LinearCrossEntropyRun {
                           static_cast<double>(losses.logits.num_bytes() + losses.grad.num_bytes()));
     LaunchCrossEntropy<float, T>("linear_cross_entropy", losses, stream_);
   }
+  // The statistics of rows begin .. begin + rows - 1, or the gradients of their logits.
+  void HalfOfLosses(const ArrayView& logits, const ArrayView& grads, int64_t begin, int64_t rows) {
+    const KernelSpan span(stream_, SpanKind::LOSS, "linear_cross_entropy", 0,
+                          static_cast<double>(logits.num_bytes() + grads.num_bytes()));
+    const auto floats = [&](const ArrayView& view) {
+      return view.empty() ? nullptr : view.as<float>() + begin;
+    };
+    const RowPlan plan = PlanRows(classes_, kPackOf<float>, kMaxThreads);
+    const HalfArrays<T> arrays{.rows = rows,
+                               .columns = classes_,
+                               .first_class = half_->first_class,
+                               .logits = logits.as<float>(),
+                               .target = args_.target.as<int64_t>() + begin,
+                               .log_sum = floats(half_->log_sum),
+                               .target_logit = floats(half_->target_logit),
+                               .given = floats(half_->given),
+                               .grad = grads.empty() ? nullptr : grads.as<T>(),
+                               .aligned = AllTakePacks(logits, grads)};
+    const Grid grid{dim3(RowBlocks(plan, rows)), dim3(plan.threads)};
+    WithPlan<float>(plan, [&](auto pack, auto lanes) {
+      constexpr int kPack = decltype(pack)::value, kLanes = decltype(lanes)::value;
+      Launch(stream_, {"linear_cross_entropy", logits}, grid,
+             half_->given.empty() ? LogSumsKernel<T, kPack, kLanes>
+                                  : GradientsKernel<T, kPack, kLanes>,
+             arrays);
+    });
+  }
 
   const LinearCrossEntropyArgs& args_;
+  const Half* const half_;
   Stream& stream_;
   const int64_t rows_, classes_, chunk_rows_;
   const bool with_gradients_;
@@ -233,6 +333,70 @@ void LinearCrossEntropyInChunks(const LinearCrossEntropyArgs& args, int64_t chun
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream) {
   const int64_t classes = args.weight.shape[args.weight_is_table ? 0 : 1];
   LinearCrossEntropyInChunks(args, CrossEntropyChunkRows(args.hidden.shape[0], classes), stream);
+}
+
+namespace {
+
+void RunHalf(const LinearClassesArgs& args, LinearCrossEntropyArgs whole, const Half& half,
+             Stream& stream) {
+  whole.hidden = args.hidden;
+  whole.weight = args.weight;
+  whole.weight_is_table = args.weight_is_table;
+  whole.bias = args.bias;
+  whole.target = args.target;
+  const int64_t classes = args.weight.shape[args.weight_is_table ? 0 : 1];
+  const int64_t chunk_rows = CrossEntropyChunkRows(args.hidden.shape[0], classes);
+  WithDeviceType(args.hidden.dtype, [&](auto zero) {
+    LinearCrossEntropyRun<decltype(zero)>(whole, chunk_rows, stream, &half).Run();
+  });
+}
+
+struct ExpOfDifference {
+  __device__ float operator()(float a, float b) const { return expf(a - b); }
+};
+struct PlusLog {
+  __device__ float operator()(float a, float b) const { return a + logf(b); }
+};
+struct Minus {
+  __device__ float operator()(float a, float b) const { return a - b; }
+};
+
+Elements<float> Floats(const ArrayView& view) { return {view.as<float>()}; }
+
+}  // namespace
+
+void LinearLogSums(const LinearLogSumsArgs& args, Stream& stream) {
+  RunHalf(
+      args, {},
+      {.first_class = args.first_class, .log_sum = args.log_sum, .target_logit = args.target_logit},
+      stream);
+}
+
+void LinearCrossEntropyGradients(const LinearCrossEntropyGradientsArgs& args, Stream& stream) {
+  if (args.hidden.shape[0] == 0) {  // sums of nothing are 0
+    for (const ArrayView& sum : {args.grad_weight, args.grad_bias}) {
+      if (!sum.empty()) Fill(sum, 0, stream);
+    }
+    return;
+  }
+  LinearCrossEntropyArgs gradients;
+  gradients.grad_hidden = args.grad_hidden;
+  gradients.grad_weight = args.grad_weight;
+  gradients.grad_bias = args.grad_bias;
+  RunHalf(args, gradients, {.first_class = args.first_class, .given = args.log_sum}, stream);
+}
+
+void RelativeExponentials(const ArrayView& output, const ArrayView& log_sum,
+                          const ArrayView& largest, Stream& stream) {
+  Map<float>({"relative_exponentials", output}, stream, ExpOfDifference{}, Floats(log_sum),
+             Floats(largest));
+}
+
+void JoinedLosses(const JoinedLossesArgs& args, Stream& stream) {
+  Map<float>({"joined_losses", args.log_sum}, stream, PlusLog{}, Floats(args.largest),
+             Floats(args.exponentials));
+  Map<float>({"joined_losses", args.loss}, stream, Minus{}, Floats(args.log_sum),
+             Floats(args.target_logit));
 }
 
 }  // namespace tandem::kernels::cuda

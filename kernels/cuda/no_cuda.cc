@@ -91,6 +91,9 @@ void DropoutBackward(const DropoutBackwardArgs&, Stream&) { Refuse("DropoutBackw
 void GatherRows(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) {
   Refuse("GatherRows");
 }
+void LocateRows(const ArrayView&, const ArrayView&, const ArrayView&, int64_t, int64_t, Stream&) {
+  Refuse("LocateRows");
+}
 void ScatterAddRows(const ArrayView&, const ArrayView&, const ArrayView&, bool, Stream&) {
   Refuse("ScatterAddRows");
 }
@@ -100,6 +103,14 @@ void GemmActivate(const GemmArgs&, const ArrayView&, Activation, Stream&) {
 }
 void CrossEntropy(const CrossEntropyArgs&, Stream&) { Refuse("CrossEntropy"); }
 void LinearCrossEntropy(const LinearCrossEntropyArgs&, Stream&) { Refuse("LinearCrossEntropy"); }
+void LinearLogSums(const LinearLogSumsArgs&, Stream&) { Refuse("LinearLogSums"); }
+void LinearCrossEntropyGradients(const LinearCrossEntropyGradientsArgs&, Stream&) {
+  Refuse("LinearCrossEntropyGradients");
+}
+void RelativeExponentials(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) {
+  Refuse("RelativeExponentials");
+}
+void JoinedLosses(const JoinedLossesArgs&, Stream&) { Refuse("JoinedLosses"); }
 void BinaryCrossEntropy(const BinaryCrossEntropyArgs&, Stream&) { Refuse("BinaryCrossEntropy"); }
 void LayerNormForward(const LayerNormForwardArgs&, Stream&) { Refuse("LayerNormForward"); }
 void LayerNormBackward(const LayerNormBackwardArgs&, Stream&) { Refuse("LayerNormBackward"); }
@@ -115,6 +126,7 @@ void AdamUpdate(const std::vector<OptimizerRun>&, const AdamArgs&, Stream&) {
 double GradientSquaredNorm(const std::vector<OptimizerRun>&, Stream&) {
   Refuse("GradientSquaredNorm");
 }
+void Rotate(const RotateArgs&, Stream&) { Refuse("Rotate"); }
 void ColumnSum(const ArrayView&, const ArrayView&, bool, Stream&) { Refuse("ColumnSum"); }
 void RowDot(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("RowDot"); }
 void ScaleRows(const ArrayView&, const ArrayView&, const ArrayView&, bool, Stream&) {

@@ -3,7 +3,8 @@
 // The backward pass of FlashAttention-2 (Dao 2023) with mma.sync, in two kernels that both
 // recompute the probabilities. In the first, a block owns queries and walks over keys for dQ. In
 // the second, a block owns keys and walks over queries for dK and dV. That takes 7 products of
-// tiles instead of 5, but no atomics: every sum has one order.
+// tiles instead of 5, but no atomics: every sum has one order. The second walk takes the heads of
+// queries that share a head of keys one after the other.
 // P = 2^(score_scale Q K' - log_sum); m is the dropout mask of 0 and keep_scale.
 // dV = (m P)' dO, dS = P (m dO V' - delta), dQ = scale dS K, dK = scale dS' Q.
 namespace tandem::kernels::cuda {
@@ -67,12 +68,18 @@ __device__ inline void DropKeys(const AttentionShape& shape, const SequenceRows&
   }
 }
 
+// Blocks of QueryGradientKernel that must fit a multiprocessor's registers; 0: the compiler
+// chooses. At depth 64 it would take a few registers too many for one block more.
 template <int kDepth, int kTiles, bool kDropout>
-__global__ void __launch_bounds__(kTileThreads) QueryGradientKernel(BackwardProblem<BFloat16> p) {
+constexpr int kQueryBlocksPerProcessor = kDepth == 64 && !kDropout ? 5 - kTiles : 0;
+
+template <int kDepth, int kTiles, bool kDropout>
+__global__ void __launch_bounds__(kTileThreads, kQueryBlocksPerProcessor<kDepth, kTiles, kDropout>)
+    QueryGradientKernel(BackwardProblem<BFloat16> p) {
   constexpr int kRows = 16 * kTiles * kTileWarps, kKeys = 64 / kTiles, kKeyTile = kKeys * kDepth;
   const SequenceRows rows = FindRows<kRows>(p.shape, p.shape.causal);
   if (rows.empty()) return;
-  const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
+  const int head = QueryHead(p.shape), key_head = KeyHead(), depth = p.shape.depth;
   BFloat16* const queries = SharedMemory<BFloat16>();
   BFloat16* const grad_outputs = queries + kRows * kDepth;
   // Two tiles of keys and values, used in turn.
@@ -82,7 +89,7 @@ __global__ void __launch_bounds__(kTileThreads) QueryGradientKernel(BackwardProb
   const int end =
       p.shape.causal && rows.first + kRows < rows.length ? rows.first + kRows : rows.length;
   FetchTiles<kDepth, kRows>(rows, head, depth, rows.first, queries, p.q, p.grad_output);
-  FetchTiles<kDepth, kKeys>(rows, head, depth, 0, keys, p.k, p.v);
+  FetchTiles<kDepth, kKeys>(rows, key_head, depth, 0, keys, p.k, p.v);
   CpAsyncCommit();
   const LaneStatistics<kTiles> statistics(p, rows, head, query);
   TileSums<kTiles, kDepth> grad_q;
@@ -92,7 +99,7 @@ __global__ void __launch_bounds__(kTileThreads) QueryGradientKernel(BackwardProb
     CpAsyncWait<0>();
     __syncthreads();  // the tile has arrived, and nobody reads the other one
     if (key + kKeys < end) {
-      FetchTiles<kDepth, kKeys>(rows, head, depth, key + kKeys,
+      FetchTiles<kDepth, kKeys>(rows, key_head, depth, key + kKeys,
                                 keys + (key / kKeys + 1) % 2 * 2 * kKeyTile, p.k, p.v);
       CpAsyncCommit();
     }
@@ -209,7 +216,7 @@ __global__ void __launch_bounds__(kTileThreads) KeyGradientKernel(BackwardProble
                 kQueryTile = kQueries * kDepth;
   const SequenceRows rows = FindRows<kRows>(p.shape, false);
   if (rows.empty()) return;
-  const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
+  const int first_head = QueryHead(p.shape), key_head = KeyHead(), depth = p.shape.depth;
   BFloat16* const keys = SharedMemory<BFloat16>();
   BFloat16* const values = keys + kRows * kDepth;
   // Two tiles of queries and output gradients, used in turn.
@@ -218,14 +225,14 @@ __global__ void __launch_bounds__(kTileThreads) KeyGradientKernel(BackwardProble
   const int row = WarpOfBlock() * 16 * kTiles, key = rows.first + row,
             last_key = key + 16 * kTiles - 1;
   const int begin = p.shape.causal ? rows.first : 0;
-  const auto fetch = [&](int query, int turn) {
+  const auto fetch = [&](int head, int query, int turn) {
     FetchTiles<kDepth, kQueries>(rows, head, depth, query, queries + turn * 2 * kQueryTile, p.q,
                                  p.grad_output);
     FetchStatistics<kQueries>(p, rows, head, query, statistics + turn * kQueries);
     CpAsyncCommit();
   };
-  FetchTiles<kDepth, kRows>(rows, head, depth, rows.first, keys, p.k, p.v);
-  fetch(begin, 0);
+  FetchTiles<kDepth, kRows>(rows, key_head, depth, rows.first, keys, p.k, p.v);
+  fetch(first_head, begin, 0);
   KeyRun run{};
   if (kDropout)
     run = FindKeyRun(p.shape, rows.begin + key,
@@ -233,50 +240,55 @@ __global__ void __launch_bounds__(kTileThreads) KeyGradientKernel(BackwardProble
   TileSums<kTiles, kDepth> grad_k, grad_v;
   SetZero<kTiles, kDepth>(grad_k);
   SetZero<kTiles, kDepth>(grad_v);
-  for (int query = begin, turn = 0; query < rows.length; query += kQueries, turn ^= 1) {
-    const BFloat16* const tile = queries + turn * 2 * kQueryTile;
-    CpAsyncWait<0>();
-    __syncthreads();  // the tile has arrived, and nobody reads the other one
-    if (query + kQueries < rows.length) fetch(query + kQueries, turn ^ 1);
-    if (key >= rows.length || (p.shape.causal && query + kQueries <= key)) continue;
-    TileSums<kTiles, kQueries> scores, grads;
-    DotProducts<kDepth, kTiles, kQueries>(keys, row, tile, scores);
-    if (p.shape.causal && query < last_key)
-      HideQueries<kTiles, kQueries>(key + LaneRow(), query + LaneColumn(), scores);
-    DotProducts<kDepth, kTiles, kQueries>(values, row, tile + kQueryTile, grads);
-    const RowStatistics* const columns = statistics + turn * kQueries;
-    if constexpr (kDropout) {
-      const KeptQueries<kTiles> kept(p.shape, rows, head, run, query);
-      ScoreGradients<kTiles, kQueries>(p.shape, columns, &kept, scores, grads);
-    } else {
-      ScoreGradients<kTiles, kQueries>(p.shape, columns, nullptr, scores, grads);
+  const int end_head = first_head + p.shape.sharing;
+  int turn = 0;
+  for (int head = first_head; head < end_head; ++head) {
+    for (int query = begin; query < rows.length; query += kQueries, turn ^= 1) {
+      const BFloat16* const tile = queries + turn * 2 * kQueryTile;
+      CpAsyncWait<0>();
+      __syncthreads();  // the tile has arrived, and nobody reads the other one
+      if (query + kQueries < rows.length)
+        fetch(head, query + kQueries, turn ^ 1);
+      else if (head + 1 < end_head)
+        fetch(head + 1, begin, turn ^ 1);
+      if (key >= rows.length || (p.shape.causal && query + kQueries <= key)) continue;
+      TileSums<kTiles, kQueries> scores, grads;
+      DotProducts<kDepth, kTiles, kQueries>(keys, row, tile, scores);
+      if (p.shape.causal && query < last_key)
+        HideQueries<kTiles, kQueries>(key + LaneRow(), query + LaneColumn(), scores);
+      DotProducts<kDepth, kTiles, kQueries>(values, row, tile + kQueryTile, grads);
+      const RowStatistics* const columns = statistics + turn * kQueries;
+      if constexpr (kDropout) {
+        const KeptQueries<kTiles> kept(p.shape, rows, head, run, query);
+        ScoreGradients<kTiles, kQueries>(p.shape, columns, &kept, scores, grads);
+      } else {
+        ScoreGradients<kTiles, kQueries>(p.shape, columns, nullptr, scores, grads);
+      }
+      AddWeightedRows<kDepth, kTiles, kQueries>(scores, tile + kQueryTile, grad_v);
+      AddWeightedRows<kDepth, kTiles, kQueries>(grads, tile, grad_k);
     }
-    AddWeightedRows<kDepth, kTiles, kQueries>(scores, tile + kQueryTile, grad_v);
-    AddWeightedRows<kDepth, kTiles, kQueries>(grads, tile, grad_k);
   }
   if (key >= rows.length) return;
   float factors[kTiles][2];
   for (int m = 0; m < kTiles; ++m) factors[m][0] = factors[m][1] = p.shape.scale;
-  StoreRows<kDepth, kTiles>(grad_k, factors, keys, row, p.grad_k, rows, head, depth);
+  StoreRows<kDepth, kTiles>(grad_k, factors, keys, row, p.grad_k, rows, key_head, depth);
   for (int m = 0; m < kTiles; ++m) factors[m][0] = factors[m][1] = p.shape.mask.keep_scale;
-  StoreRows<kDepth, kTiles>(grad_v, factors, values, row, p.grad_v, rows, head, depth);
+  StoreRows<kDepth, kTiles>(grad_v, factors, values, row, p.grad_v, rows, key_head, depth);
 }
 
 template <int kDepth, int kQueryTiles, int kKeyTiles, bool kDropout>
 void Run(const BackwardProblem<BFloat16>& p, const AttentionBackwardArgs& args, Stream& stream) {
-  const auto grid = [&](int tiles, int statistics) {
+  const auto shared_bytes = [](int tiles, int statistics) {
     const int rows = 16 * tiles * kTileWarps, walked = 64 / tiles;
-    const dim3 blocks(
-        static_cast<unsigned>(NumSlots(p.shape.num_tokens, p.shape.num_sequences, rows)),
-        static_cast<unsigned>(p.shape.num_heads));
-    const size_t tile_bytes =
-        sizeof(BFloat16) * kDepth * static_cast<size_t>(2 * rows + 4 * walked);
-    return Grid{blocks, kTileThreads,
-                tile_bytes + sizeof(RowStatistics) * static_cast<size_t>(statistics * walked)};
+    return sizeof(BFloat16) * kDepth * static_cast<size_t>(2 * rows + 4 * walked) +
+           sizeof(RowStatistics) * static_cast<size_t>(statistics * walked);
   };
-  Launch(stream, {"attention_backward", args.q}, grid(kQueryTiles, 0),
+  constexpr int kQueryRows = 16 * kQueryTiles * kTileWarps, kKeyRows = 16 * kKeyTiles * kTileWarps;
+  Launch(stream, {"attention_backward", args.q},
+         {QueryBlocks(p.shape, kQueryRows), kTileThreads, shared_bytes(kQueryTiles, 0)},
          QueryGradientKernel<kDepth, kQueryTiles, kDropout>, p);
-  Launch(stream, {"attention_backward", args.q}, grid(kKeyTiles, 2),
+  Launch(stream, {"attention_backward", args.q},
+         {KeyBlocks(p.shape, kKeyRows), kTileThreads, shared_bytes(kKeyTiles, 2)},
          KeyGradientKernel<kDepth, kKeyTiles, kDropout>, p);
 }
 

@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kTileThreads) ForwardKernel(ForwardProblem<BFl
   constexpr int kRows = 16 * kTiles * kTileWarps, kKeyTile = kKeys * kDepth;
   const SequenceRows rows = FindRows<kRows>(p.shape, p.shape.causal);
   if (rows.empty()) return;
-  const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
+  const int head = QueryHead(p.shape), key_head = KeyHead(), depth = p.shape.depth;
   BFloat16* const queries = SharedMemory<BFloat16>();
   BFloat16* const keys = queries + kRows * kDepth;  // two tiles of keys and values, used in turn
   const int row = WarpOfBlock() * 16 * kTiles, query = rows.first + row,
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kTileThreads) ForwardKernel(ForwardProblem<BFl
   const int end =
       p.shape.causal && rows.first + kRows < rows.length ? rows.first + kRows : rows.length;
   FetchTiles<kDepth, kRows>(rows, head, depth, rows.first, queries, p.q);
-  FetchTiles<kDepth, kKeys>(rows, head, depth, 0, keys, p.k, p.v);
+  FetchTiles<kDepth, kKeys>(rows, key_head, depth, 0, keys, p.k, p.v);
   CpAsyncCommit();
   TileSums<kTiles, kDepth> output;
   SetZero<kTiles, kDepth>(output);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kTileThreads) ForwardKernel(ForwardProblem<BFl
     CpAsyncWait<0>();
     __syncthreads();  // the tile has arrived, and nobody reads the other one
     if (key + kKeys < end) {
-      FetchTiles<kDepth, kKeys>(rows, head, depth, key + kKeys,
+      FetchTiles<kDepth, kKeys>(rows, key_head, depth, key + kKeys,
                                 keys + (key / kKeys + 1) % 2 * 2 * kKeyTile, p.k, p.v);
       CpAsyncCommit();
     }
@@ -152,10 +152,7 @@ template <int kDepth, int kTiles, bool kDropout>
 void Run(const ForwardProblem<BFloat16>& p, const AttentionForwardArgs& args, Stream& stream) {
   constexpr int kRows = 16 * kTiles * kTileWarps;
   constexpr size_t kSharedBytes = sizeof(BFloat16) * kDepth * (kRows + 4 * kKeys);
-  const dim3 blocks(
-      static_cast<unsigned>(NumSlots(p.shape.num_tokens, p.shape.num_sequences, kRows)),
-      static_cast<unsigned>(p.shape.num_heads));
-  const Grid grid{blocks, kTileThreads, kSharedBytes};
+  const Grid grid{QueryBlocks(p.shape, kRows), kTileThreads, kSharedBytes};
   Launch(stream, {"attention_forward", args.q}, grid, ForwardKernel<kDepth, kTiles, kDropout>, p);
 }
 

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
     ForwardKernel(ForwardProblem<S> p, bool packs) {
   const SequenceRows rows = FindRows<kFloatRows>(p.shape, p.shape.causal);
   if (rows.empty()) return;
-  const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth,
+  const int head = QueryHead(p.shape), key_head = KeyHead(), depth = p.shape.depth,
             end = KeysEnd(p.shape, rows);
   float* const queries = SharedMemory<float>();
   float *const keys = queries + kFloatTile<kDepth>, *const values = keys + kFloatTile<kDepth>;
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
   float max[kOwn] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, sum[kOwn] = {};
   for (int key = 0; key < end; key += kFloatRows) {
     __syncthreads();
-    LoadTile<kDepth>(p.k, rows, head, depth, packs, key, keys);
-    LoadTile<kDepth>(p.v, rows, head, depth, packs, key, values);
+    LoadTile<kDepth>(p.k, rows, key_head, depth, packs, key, keys);
+    LoadTile<kDepth>(p.v, rows, key_head, depth, packs, key, values);
     __syncthreads();
     OwnScores scores;
     DotProducts<kDepth>(queries, keys, depth, scores);
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
     QueryGradientKernel(BackwardProblem<S> p, bool packs) {
   const SequenceRows rows = FindRows<kFloatRows>(p.shape, p.shape.causal);
   if (rows.empty()) return;
-  const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth,
+  const int head = QueryHead(p.shape), key_head = KeyHead(), depth = p.shape.depth,
             end = KeysEnd(p.shape, rows);
   float* const queries = SharedMemory<float>();
   float *const grad_outputs = queries + kFloatTile<kDepth>, *const keys =
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
   SetZero<kDepth>(grad_q);
   for (int key = 0; key < end; key += kFloatRows) {
     __syncthreads();
-    LoadTile<kDepth>(p.k, rows, head, depth, packs, key, keys);
-    LoadTile<kDepth>(p.v, rows, head, depth, packs, key, values);
+    LoadTile<kDepth>(p.k, rows, key_head, depth, packs, key, keys);
+    LoadTile<kDepth>(p.v, rows, key_head, depth, packs, key, values);
     __syncthreads();
     OwnScores scores, grads;
     DotProducts<kDepth>(queries, keys, depth, scores);
@@ -176,38 +176,41 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
     KeyGradientKernel(BackwardProblem<S> p, bool packs) {
   const SequenceRows rows = FindRows<kFloatRows>(p.shape, false);
   if (rows.empty()) return;
-  const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
+  const int first_head = QueryHead(p.shape), key_head = KeyHead(), depth = p.shape.depth;
   float* const keys = SharedMemory<float>();
   float *const values = keys + kFloatTile<kDepth>, *const queries = values + kFloatTile<kDepth>;
   float *const grad_outputs = queries + kFloatTile<kDepth>, *const weights =
                                                                 grad_outputs + kFloatTile<kDepth>;
-  LoadTile<kDepth>(p.k, rows, head, depth, packs, rows.first, keys);
-  LoadTile<kDepth>(p.v, rows, head, depth, packs, rows.first, values);
+  LoadTile<kDepth>(p.k, rows, key_head, depth, packs, rows.first, keys);
+  LoadTile<kDepth>(p.v, rows, key_head, depth, packs, rows.first, values);
   OwnSums<kDepth> grad_k, grad_v;
   SetZero<kDepth>(grad_k);
   SetZero<kDepth>(grad_v);
-  for (int query = p.shape.causal ? rows.first : 0; query < rows.length; query += kFloatRows) {
-    const int count = RowsLeft(rows.length, query);
-    __syncthreads();
-    LoadTile<kDepth>(p.q, rows, head, depth, packs, query, queries);
-    LoadTile<kDepth>(p.grad_output, rows, head, depth, packs, query, grad_outputs);
-    __syncthreads();
-    OwnScores scores, grads;
-    DotProducts<kDepth>(queries, keys, depth, scores);
-    DotProducts<kDepth>(grad_outputs, values, depth, grads);
-    ScoreGradients(p, rows, head, query, rows.first, scores, grads);
-    PutScores(scores, weights);
-    __syncthreads();
-    AddWeightedRowsTransposed<kDepth>(weights, grad_outputs, count, grad_v);
-    __syncthreads();
-    PutScores(grads, weights);
-    __syncthreads();
-    AddWeightedRowsTransposed<kDepth>(weights, queries, count, grad_k);
+  const int begin = p.shape.causal ? rows.first : 0, end_head = first_head + p.shape.sharing;
+  for (int head = first_head; head < end_head; ++head) {
+    for (int query = begin; query < rows.length; query += kFloatRows) {
+      const int count = RowsLeft(rows.length, query);
+      __syncthreads();
+      LoadTile<kDepth>(p.q, rows, head, depth, packs, query, queries);
+      LoadTile<kDepth>(p.grad_output, rows, head, depth, packs, query, grad_outputs);
+      __syncthreads();
+      OwnScores scores, grads;
+      DotProducts<kDepth>(queries, keys, depth, scores);
+      DotProducts<kDepth>(grad_outputs, values, depth, grads);
+      ScoreGradients(p, rows, head, query, rows.first, scores, grads);
+      PutScores(scores, weights);
+      __syncthreads();
+      AddWeightedRowsTransposed<kDepth>(weights, grad_outputs, count, grad_v);
+      __syncthreads();
+      PutScores(grads, weights);
+      __syncthreads();
+      AddWeightedRowsTransposed<kDepth>(weights, queries, count, grad_k);
+    }
   }
   const float scale = p.shape.scale, keep_scale = p.shape.mask.keep_scale;
-  StoreRows<kDepth>(grad_k, {scale, scale, scale, scale}, p.grad_k, rows, head, depth, packs);
-  StoreRows<kDepth>(grad_v, {keep_scale, keep_scale, keep_scale, keep_scale}, p.grad_v, rows, head,
-                    depth, packs);
+  StoreRows<kDepth>(grad_k, {scale, scale, scale, scale}, p.grad_k, rows, key_head, depth, packs);
+  StoreRows<kDepth>(grad_v, {keep_scale, keep_scale, keep_scale, keep_scale}, p.grad_v, rows,
+                    key_head, depth, packs);
 }
 
 // Calls body with the tile width in shared memory: the next compiled one.
@@ -218,10 +221,7 @@ void WithTileDepth(int depth, const Body& body) {
   body(std::integral_constant<int, 128>{});
 }
 
-Grid GridOf(const AttentionShape& shape, int floats) {
-  const dim3 blocks(
-      static_cast<unsigned>(NumSlots(shape.num_tokens, shape.num_sequences, kFloatRows)),
-      static_cast<unsigned>(shape.num_heads));
+Grid GridOf(const dim3& blocks, int floats) {
   return {blocks, kFloatThreads, sizeof(float) * static_cast<size_t>(floats)};
 }
 
@@ -232,7 +232,7 @@ void FloatForward(const ForwardProblem<S>& p, const AttentionForwardArgs& args, 
                   Stream& stream) {
   WithTileDepth(p.shape.depth, [&](auto depth) {
     constexpr int kDepth = decltype(depth)::value;
-    const Grid grid = GridOf(p.shape, 3 * kFloatTile<kDepth> + kScoreTile);
+    const Grid grid = GridOf(QueryBlocks(p.shape, kFloatRows), 3 * kFloatTile<kDepth> + kScoreTile);
     Launch(stream, {"attention_forward", args.q}, grid, ForwardKernel<S, kDepth>, p, packs);
   });
 }
@@ -242,9 +242,12 @@ void FloatBackward(const BackwardProblem<S>& p, const AttentionBackwardArgs& arg
                    Stream& stream) {
   WithTileDepth(p.shape.depth, [&](auto depth) {
     constexpr int kDepth = decltype(depth)::value;
-    const Grid grid = GridOf(p.shape, 4 * kFloatTile<kDepth> + kScoreTile);
-    Launch(stream, {"attention_backward", args.q}, grid, QueryGradientKernel<S, kDepth>, p, packs);
-    Launch(stream, {"attention_backward", args.q}, grid, KeyGradientKernel<S, kDepth>, p, packs);
+    constexpr int kFloats = 4 * kFloatTile<kDepth> + kScoreTile;
+    Launch(stream, {"attention_backward", args.q},
+           GridOf(QueryBlocks(p.shape, kFloatRows), kFloats), QueryGradientKernel<S, kDepth>, p,
+           packs);
+    Launch(stream, {"attention_backward", args.q}, GridOf(KeyBlocks(p.shape, kFloatRows), kFloats),
+           KeyGradientKernel<S, kDepth>, p, packs);
   });
 }
 

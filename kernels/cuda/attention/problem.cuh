@@ -10,7 +10,7 @@
 
 namespace tandem::kernels::cuda {
 
-// A [T, H, D] array: tokens lie `stride` elements apart, heads D elements apart.
+// A [T, heads, D] array: tokens lie `stride` elements apart, heads D elements apart.
 template <class S>
 struct TokenRows {
   S* data;
@@ -39,8 +39,8 @@ struct alignas(8) RowStatistics {
 struct AttentionShape {
   const int64_t *offsets, *row_index;
   int64_t num_tokens, num_sequences;
-  int num_heads, depth;
-  int first_head, all_heads;  // numbers for dropout
+  int num_heads, sharing, depth;  // `sharing` heads of queries share a head of keys and values
+  int first_head, all_heads;      // numbers for dropout
   bool causal;
   float scale, score_scale;  // score_scale: scale in units of log 2
   DropoutMask mask;
@@ -74,6 +74,25 @@ void FloatForward(const ForwardProblem<S>& problem, const AttentionForwardArgs& 
 template <class S>
 void FloatBackward(const BackwardProblem<S>& problem, const AttentionBackwardArgs& args, bool packs,
                    Stream& stream);
+
+// The grids of kernels whose blocks own `rows` tokens of one head, of queries or of keys.
+// blockIdx.z is the head of keys. Query blocks that read the same keys are neighbours. A key block
+// walks over all heads of queries that share its head.
+inline dim3 QueryBlocks(const AttentionShape& shape, int rows) {
+  const int64_t slots = NumSlots(shape.num_tokens, shape.num_sequences, rows);
+  return dim3(static_cast<unsigned>(slots), static_cast<unsigned>(shape.sharing),
+              static_cast<unsigned>(shape.num_heads / shape.sharing));
+}
+inline dim3 KeyBlocks(const AttentionShape& shape, int rows) {
+  dim3 blocks = QueryBlocks(shape, rows);
+  blocks.y = 1;
+  return blocks;
+}
+__device__ inline int KeyHead() { return static_cast<int>(blockIdx.z); }
+// The head of a query block; the first head of a key block.
+__device__ inline int QueryHead(const AttentionShape& shape) {
+  return static_cast<int>(blockIdx.z) * shape.sharing + static_cast<int>(blockIdx.y);
+}
 
 // The rows of one block: tokens [first, first + kRows) of the sequence of `length` tokens that
 // begins at token `begin`.

@@ -18,9 +18,20 @@ struct Setting {
   float dropout = 0;
   int64_t max_length = 203;
   bool scattered = false;  // places of the tokens in no order
-  int64_t apart = 0;       // elements between the tokens of [T, 3 H D]
+  int64_t apart = 0;       // elements between the tokens of [T, (H + 2 G) D]
   int64_t shift = 0;       // elements from an aligned address to the arrays'
   bool tall = false;
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t first_head = 0, all_heads = 0;
+
+  // The heads of part 0 (q), 1 (k) or 2 (v).
+  int64_t HeadsOf(int64_t part) const { return part == 0 || kv_heads == 0 ? heads : kv_heads; }
+  // The columns before part `part`; of all parts for part 3.
+  int64_t ColumnsBefore(int64_t part) const {
+    int64_t before = 0;
+    for (int64_t i = 0; i < part; ++i) before += HeadsOf(i) * depth;
+    return before;
+  }
 };
 
 std::ostream& operator<<(std::ostream& out, const Setting& s) {
@@ -28,7 +39,8 @@ std::ostream& operator<<(std::ostream& out, const Setting& s) {
       << s.dropout << ", lengths";
   for (int64_t length : s.lengths) out << " " << length;
   return out << (s.scattered ? ", scattered" : "") << ", " << s.apart << " apart, shift " << s.shift
-             << (s.tall ? ", tall" : "");
+             << (s.tall ? ", tall" : "") << ", " << s.HeadsOf(1) << " heads of keys, first head "
+             << s.first_head << " of " << s.all_heads;
 }
 
 const std::vector<int64_t> kLengths = {0, 1, 3, 17, 64, 65, 130};
@@ -42,7 +54,7 @@ struct Reference {
 
   explicit Reference(const Setting& setting)
       : s(setting),
-        stride(3 * s.heads * s.depth + s.apart),
+        stride(s.ColumnsBefore(3) + s.apart),
         offsets({static_cast<int64_t>(s.lengths.size()) + 1}) {
     std::vector<int64_t> rows;
     for (size_t b = 0; b < s.lengths.size(); ++b) {
@@ -63,13 +75,14 @@ struct Reference {
   }
   ArrayView Part(const ArrayView& a, int64_t i) const {
     return ArrayView(
-        static_cast<char*>(a.data) + static_cast<size_t>(i * s.heads * s.depth) * SizeOf(a.dtype),
-        a.dtype, {num_tokens, s.heads, s.depth}, {stride, s.depth, 1});
+        static_cast<char*>(a.data) + static_cast<size_t>(s.ColumnsBefore(i)) * SizeOf(a.dtype),
+        a.dtype, {num_tokens, s.HeadsOf(i), s.depth}, {stride, s.depth, 1});
   }
   AttentionArgs Common(const ArrayView& from, const ArrayView& offset, const ArrayView& row) const {
     const double scale = 1 / std::sqrt(static_cast<double>(s.depth));
     return {Part(from, 0), Part(from, 1), Part(from, 2), offset,   row, s.max_length,
-            s.causal,      scale,         s.dropout,     {21, 22}, 23};
+            s.causal,      scale,         s.dropout,     {21, 22}, 23,  s.first_head,
+            s.all_heads};
   }
   void Forward(Stream& stream) {
     AttentionForward({Common(qkv, offsets, row_index), output, log_sum_exp}, stream);
@@ -124,13 +137,13 @@ struct DeviceRun {
   }
 };
 
-// Returns columns [part H D, (part + 1) H D) of a [T, stride] array.
+// Returns the columns of q, k or v (part 0, 1 or 2) of a [T, stride] array.
 template <class T>
 Array<T> PartOf(const Reference& r, const Array<T>& from, int64_t part) {
-  const int64_t width = r.s.heads * r.s.depth;
+  const int64_t width = r.s.HeadsOf(part) * r.s.depth, first = r.s.ColumnsBefore(part);
   Array<T> to({r.num_tokens, width});
   for (int64_t t = 0; t < r.num_tokens; ++t) {
-    for (int64_t i = 0; i < width; ++i) to[t * width + i] = from[t * r.stride + part * width + i];
+    for (int64_t i = 0; i < width; ++i) to[t * width + i] = from[t * r.stride + first + i];
   }
   return to;
 }
@@ -223,6 +236,38 @@ TEST_F(AttentionDeviceTest, TokensApartAndUnalignedMatchF64) {
   ExpectTheReference<float>({{3, 70}, 2, 16, false, 0, 203, false, 0, 1});
 }
 
+Setting Shared(Setting setting, int64_t kv_heads, bool tall = false) {
+  setting.kv_heads = kv_heads;
+  setting.tall = tall;
+  return setting;
+}
+
+TEST_F(AttentionDeviceTest, SharedHeadsMatchF64) {
+  ExpectTheReference<BFloat16>(Shared({kLengths, 6, 16, true, 0}, 2));
+  ExpectTheReference<BFloat16>(Shared({{65, 130}, 4, 32, false, 0.3f}, 2));
+  ExpectTheReference<BFloat16>(Shared({{3, 130}, 3, 128, true, 0.3f}, 1));
+  ExpectTheReference<BFloat16>(Shared({{130, 17}, 2, 64, true, 0}, 1, true));
+  ExpectTheReference<BFloat16>(Shared({{130}, 4, 64, true, 0.3f}, 2, true));
+  ExpectTheReference<BFloat16>(Shared({{3, 70}, 4, 5, true, 0.3f}, 2));  // in f32 arithmetic
+  ExpectTheReference<float>(Shared({kLengths, 6, 16, true, 0}, 2));
+  ExpectTheReference<float>(Shared({{65, 130}, 4, 24, false, 0.3f}, 2));
+  ExpectTheReference<float>(Shared({{3, 70}, 3, 67, true, 0.3f}, 1));
+  ExpectTheReference<float>(Shared({{3, 70}, 4, 16, true, 0.3f, 203, true, 5}, 2));
+}
+
+// Heads 3 .. 6 of 9 drop what the reference drops, with heads of keys of their own or shared ones.
+TEST_F(AttentionDeviceTest, SomeHeadsOfALayerMatchF64WithTheSameMask) {
+  for (int64_t kv_heads : {0, 2}) {
+    Setting some = Shared({{17, 70}, 4, 16, true, 0.3f}, kv_heads);
+    some.first_head = 3;
+    some.all_heads = 9;
+    ExpectTheReference<BFloat16>(some);
+    ExpectTheReference<float>(some);
+    some.scattered = true;
+    ExpectTheReference<BFloat16>(some);
+  }
+}
+
 TEST_F(AttentionDeviceTest, NoTokensAndEmptySequencesDoNothing) {
   for (const std::vector<int64_t>& lengths :
        {std::vector<int64_t>{}, {0}, {0, 0, 1, 0}, std::vector<int64_t>(70, 1)}) {
@@ -252,6 +297,8 @@ void ExpectTwoRunsToAgree(const Setting& setting, Stream& stream) {
 TEST_F(AttentionDeviceTest, TwoRunsGiveTheSameBits) {
   ExpectTwoRunsToAgree<BFloat16>({kLengths, 2, 32, true, 0.3f}, device());
   ExpectTwoRunsToAgree<float>({kLengths, 2, 24, true, 0.3f}, device());
+  ExpectTwoRunsToAgree<BFloat16>(Shared({kLengths, 4, 16, true, 0.3f}, 2), device());
+  ExpectTwoRunsToAgree<float>(Shared({kLengths, 4, 16, true, 0.3f}, 2), device());
 }
 
 // A sequence alone gives the bits that it gives behind other sequences full of NaN, also where its
@@ -291,6 +338,57 @@ TEST_F(AttentionDeviceTest, SequenceDoesNotDependOnItsNeighbours) {
   ExpectNeighboursNotToMatter<BFloat16>({{20, 1, 200, 9}, 1, 64, true, 0.3f}, 2, device());
   ExpectNeighboursNotToMatter<BFloat16>({{20, 200, 9}, 1, 64, false, 0}, 1, device());
   ExpectNeighboursNotToMatter<float>({{20, 1, 130, 9}, 2, 16, true, 0.3f}, 2, device());
+  ExpectNeighboursNotToMatter<BFloat16>(Shared({{20, 130, 9}, 2, 64, true, 0}, 1), 1, device());
+}
+
+// A run of half of a layer's heads gives the bits that a run of all heads gives.
+template <class T>
+void ExpectHalvesToMatchTheWhole(const Setting& setting, Stream& stream) {
+  Setting half = setting;
+  half.heads = setting.heads / 2;
+  half.kv_heads = setting.kv_heads / 2;
+  half.all_heads = setting.heads;
+  Reference both(setting);
+  both.qkv = RandomFor<T>({both.num_tokens, both.stride}, 1, 2);
+  both.grad_output = RandomFor<T>({both.num_tokens, setting.heads, setting.depth}, 2);
+  const DeviceRun<T> whole(both, stream);
+  const int64_t width = half.heads * half.depth;
+  // Returns a half of each token's heads, which have 2 * `columns` columns.
+  const auto half_of = [&](const auto& from, int64_t columns, int64_t index) {
+    auto to = from;
+    to.values.clear();
+    for (int64_t t = 0; t < both.num_tokens; ++t) {
+      const auto first = from.values.begin() + (2 * t + index) * columns;
+      to.values.insert(to.values.end(), first, first + columns);
+    }
+    to.shape = {both.num_tokens, columns / half.depth, half.depth};
+    return to;
+  };
+  for (int64_t index : {0, 1}) {
+    half.first_head = index * half.heads;
+    Reference alone(half);
+    alone.qkv = Array<double>({alone.num_tokens, alone.stride});
+    for (int64_t part = 0; part < 3; ++part) {
+      const int64_t columns = half.HeadsOf(part) * half.depth;
+      const Array<double> values = half_of(PartOf(both, both.qkv, part), columns, index);
+      for (int64_t i = 0; i < values.size(); ++i) {
+        alone.qkv[i / columns * alone.stride + half.ColumnsBefore(part) + i % columns] = values[i];
+      }
+    }
+    alone.grad_output = half_of(both.grad_output, width, index);
+    const DeviceRun<T> run(alone, stream);
+    ExpectSameBytes(run.output, half_of(whole.output, width, index));
+    for (int64_t part = 0; part < 3; ++part) {
+      ExpectSameBytes(
+          PartOf(alone, run.grad_qkv, part),
+          half_of(PartOf(both, whole.grad_qkv, part), half.HeadsOf(part) * half.depth, index));
+    }
+  }
+}
+
+TEST_F(AttentionDeviceTest, HalfOfTheHeadsGivesTheBitsOfAll) {
+  ExpectHalvesToMatchTheWhole<BFloat16>(Shared({{9, 70}, 4, 16, true, 0.3f}, 2), device());
+  ExpectHalvesToMatchTheWhole<float>(Shared({{9, 70}, 4, 16, true, 0.3f}, 2), device());
 }
 
 TEST_F(AttentionDeviceTest, LargeScoresDoNotOverflow) {
@@ -332,7 +430,7 @@ TEST_F(AttentionDeviceTest, OffsetsThatFallDie) {
 #endif
 
 TEST_F(AttentionDeviceTest, ArgumentsThatDoNotFitDie) {
-  Array<float> x({3, 2, 16}), narrow({3, 2, 8}), sums({3, 2});
+  Array<float> x({3, 2, 16}), narrow({3, 2, 8}), one({3, 1, 16}), three({3, 3, 16}), sums({3, 2});
   Array<int64_t> offsets({2}), row_index({3});
   AttentionForwardArgs good;
   good.q = good.k = good.v = good.output = x;
@@ -345,6 +443,9 @@ TEST_F(AttentionDeviceTest, ArgumentsThatDoNotFitDie) {
     cuda::AttentionForward(args, device());
   };
   EXPECT_DEATH(run([&](auto& args) { args.k = narrow; }), "\\[3, 2, 8\\] and q \\[3, 2, 16\\]");
+  EXPECT_DEATH(run([&](auto& args) { args.k = args.v = three; }), "\\[3, 3, 16\\] and q");
+  EXPECT_DEATH(run([&](auto& args) { args.k = one; }), "\\[3, 2, 16\\] and \\[3, 1, 16\\]");
+  EXPECT_DEATH(run([&](auto& args) { args.first_head = 1; }), "2 heads from 1 of 2");
   EXPECT_DEATH(run([&](auto& args) { args.v.strides[0] = 16; }), "strides \\[16, 16, 1\\]");
   EXPECT_DEATH(run([&](auto& args) { args.q.strides[1] = 17; }), "strides \\[32, 17, 1\\]");
   EXPECT_DEATH(run([&](auto& args) { args.row_index = offsets; }), "row_index");

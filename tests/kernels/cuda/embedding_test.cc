@@ -162,5 +162,24 @@ TEST_F(EmbeddingDeviceTest, ASegmentsSumDoesNotDependOnOthers) {
   }
 }
 
+TEST_F(EmbeddingDeviceTest, RowsAreLocatedInAPartOfTheTable) {
+  for (const int64_t count : {0, 1, 700}) {
+    Array<int64_t> index = Index(count, 40, 0);
+    Array<int64_t> here({count});
+    Array<float> factor({count});
+    LocateRows(here, factor, index, /*first=*/7, /*count=*/11, cpu());
+    const OnDevice<int64_t> rows(index, device()), found(Array<int64_t>({count}, -1), device());
+    const OnDevice<float> factors(Poisoned<float>({count}), device());
+    LocateRows(found, factors, rows, 7, 11, device());
+    EXPECT_TRUE(SameBits(found.Get(), here));
+    EXPECT_TRUE(SameBits(factors.Get(), factor));
+    for (int64_t r = 0; r < count; ++r) {
+      const bool is_here = index[r] >= 7 && index[r] < 18;
+      EXPECT_EQ(here[r], is_here ? index[r] - 7 : 0);
+      EXPECT_EQ(factor[r], is_here ? 1 : 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::kernels

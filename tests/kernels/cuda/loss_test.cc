@@ -247,6 +247,79 @@ void ExpectLinearCrossEntropyMatches(Stream& cpu, Stream& device) {
   }
 }
 
+// The loss in two halves: the device has classes first .. first + classes - 1 of all of them, and
+// targets may be elsewhere.
+template <class T>
+void ExpectHalvesMatch(Stream& cpu, Stream& device) {
+  struct {
+    int64_t rows, dim, classes, first, all;
+  } const cases[] = {{0, 3, 5, 0, 7},       {1, 1, 1, 3, 5},        {17, 64, 65, 65, 130},
+                     {65, 16, 520, 0, 777}, {40, 33, 257, 13, 290}, {9, 24, 4099, 100, 8200}};
+  for (const auto& c : cases) {
+    for (const bool table : {false, true}) {
+      SCOPED_TRACE(testing::Message() << c.rows << " rows, dim " << c.dim << ", " << c.classes
+                                      << " classes" << (table ? ", table" : ""));
+      Problem p = ProblemFor<T>(c.rows, c.dim, c.classes, table);
+      p.target = Targets(c.rows, c.all);
+      // Any sum over all classes that is not below the one here.
+      Array<double> log_sum({c.rows}), target_logit({c.rows}), given({c.rows}),
+          grad_hidden(p.hidden.shape), grad_weight(p.weight.shape), grad_bias(p.bias.shape);
+      LinearLogSums({{p.hidden, p.weight, table, p.bias, p.target, c.first}, log_sum, target_logit},
+                    cpu);
+      for (int64_t r = 0; r < c.rows; ++r)
+        given[r] = static_cast<float>(log_sum[r] + 0.1 * static_cast<double>(r % 4));
+      LinearCrossEntropyGradients({{p.hidden, p.weight, table, p.bias, p.target, c.first},
+                                   given,
+                                   grad_hidden,
+                                   grad_weight,
+                                   grad_bias},
+                                  cpu);
+      const OnDevice<T> hidden(RoundedTo<T>(p.hidden), device),
+          weight(RoundedTo<T>(p.weight), device), to_hidden(Poisoned<T>(p.hidden.shape), device);
+      const OnDevice<float> bias(RoundedTo<float>(p.bias), device),
+          sums(RoundedTo<float>(given), device), found_sum(Poisoned<float>({c.rows}), device),
+          found_logit(Poisoned<float>({c.rows}), device),
+          to_weight(Poisoned<float>(p.weight.shape), device),
+          to_bias(Poisoned<float>(p.bias.shape), device);
+      const OnDevice<int64_t> target(p.target, device);
+      const LinearClassesArgs args{hidden, weight, table, bias, target, c.first};
+      LinearLogSums({args, found_sum, found_logit}, device);
+      LinearCrossEntropyGradients({args, sums, to_hidden, to_weight, to_bias}, device);
+      if (c.rows > 0) {
+        EXPECT_LT(RelativeError(found_sum.Get(), log_sum), kDeviceTolerance<float>);
+        EXPECT_LT(RelativeError(found_logit.Get(), target_logit), kDeviceTolerance<float>);
+        EXPECT_LT(RelativeError(to_hidden.Get(), grad_hidden), kDeviceTolerance<T>);
+      }
+      EXPECT_LT(RelativeError(to_weight.Get(), grad_weight), kDeviceTolerance<T>);
+      EXPECT_LT(RelativeError(to_bias.Get(), grad_bias), kDeviceTolerance<T>);
+    }
+  }
+}
+
+TEST_F(CudaLossTest, HalvesOfALossInF32MatchF64) { ExpectHalvesMatch<float>(cpu(), device()); }
+TEST_F(CudaLossTest, HalvesOfALossInBf16MatchF64) { ExpectHalvesMatch<BFloat16>(cpu(), device()); }
+
+TEST_F(CudaLossTest, StatisticsOfRanksAreJoinedAsOnTheCpu) {
+  for (const int64_t rows : {0, 1, 1000}) {
+    Array<double> log_sum = RandomFor<float>({rows}, 1, 30);
+    Array<double> largest = log_sum, joined({rows}), loss({rows}), exponentials({rows});
+    Array<double> target_logit = RandomFor<float>({rows}, 2, 5);
+    for (int64_t r = 0; r < rows; ++r) largest[r] += r % 3;
+    RelativeExponentials(exponentials, log_sum, largest, cpu());
+    JoinedLosses({largest, exponentials, target_logit, joined, loss}, cpu());
+    const OnDevice<float> sums(RoundedTo<float>(log_sum), device()),
+        maxima(RoundedTo<float>(largest), device()),
+        logits(RoundedTo<float>(target_logit), device()), powers(Poisoned<float>({rows}), device()),
+        found(Poisoned<float>({rows}), device()), losses(Poisoned<float>({rows}), device());
+    RelativeExponentials(powers, sums, maxima, device());
+    JoinedLosses({maxima, powers, logits, found, losses}, device());
+    if (rows == 0) continue;
+    EXPECT_LT(RelativeError(powers.Get(), exponentials), kDeviceTolerance<float>);
+    EXPECT_LT(RelativeError(found.Get(), joined), kDeviceTolerance<float>);
+    EXPECT_LT(RelativeError(losses.Get(), loss), kDeviceTolerance<float>);
+  }
+}
+
 TEST_F(CudaLossTest, LinearCrossEntropyOfF32MatchesF64) {
   ExpectLinearCrossEntropyMatches<float, float>(cpu(), device());
 }

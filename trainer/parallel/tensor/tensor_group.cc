@@ -1,7 +1,6 @@
 #include "trainer/parallel/tensor/tensor_group.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -9,6 +8,7 @@
 
 #include "kernels/base/random.h"
 #include "kernels/elementwise.h"
+#include "kernels/embedding.h"
 #include "kernels/loss.h"
 #include "trainer/autograd/function.h"
 #include "trainer/autograd/ops/loss_sum.h"
@@ -68,24 +68,6 @@ Tensor OwnCopy(Context& context, const Tensor& x) {
   const Tensor copy = context.Empty(x.shape(), x.dtype());
   kernels::Copy(copy.view(), x.view(), context.stream());
   return copy;
-}
-
-// Row 0 of `sums` [2, R]: the ranks' sums of exponentials relative to the largest `log_sum`.
-template <class T>
-void PutExponentials(const Tensor& log_sum, const Tensor& largest, const Tensor& sums) {
-  for (int64_t r = 0; r < log_sum.num_elements(); ++r)
-    sums.data<T>()[r] = std::exp(log_sum.data<T>()[r] - largest.data<T>()[r]);
-}
-
-// Turns the sums over ranks into the logarithm over all classes and the loss.
-template <class T>
-void PutLosses(const Tensor& largest, const Tensor& sums, const Tensor& log_sum,
-               const Tensor& loss) {
-  const int64_t rows = loss.num_elements();
-  for (int64_t r = 0; r < rows; ++r) {
-    log_sum.data<T>()[r] = largest.data<T>()[r] + std::log(sums.data<T>()[r]);
-    loss.data<T>()[r] = log_sum.data<T>()[r] - sums.data<T>()[rows + r];
-  }
 }
 
 }  // namespace
@@ -234,16 +216,11 @@ Tensor TensorGroup::NumbersHere(Context& context, const Tensor& numbers) const {
 
 Variable TensorGroup::GatherRows(Context& context, const Variable& part, int64_t first,
                                  const Tensor& index) const {
-  const int64_t rows = part.shape()[0];
   // Rows of other ranks are row 0 here, times 0.
-  const Tensor here = Tensor::Empty(index.shape(), DType::I64),
-               factor = Tensor::Empty(index.shape(), part.dtype());
-  for (int64_t i = 0; i < index.num_elements(); ++i) {
-    const int64_t row = index.data<int64_t>()[i] - first;
-    const bool own = row >= 0 && row < rows;
-    here.data<int64_t>()[i] = own ? row : 0;
-    factor.Set(i, own ? 1 : 0);
-  }
+  const Tensor here = context.Empty(index.shape(), DType::I64),
+               factor = context.Empty(index.shape(), part.dtype());
+  kernels::LocateRows(here.view(), factor.view(), index.view(), first, part.shape()[0],
+                      context.stream());
   return Leave(context, ops::ScaleRows(context, ops::GatherRows(context, part, here), factor));
 }
 
@@ -290,16 +267,16 @@ TensorGroup::Losses TensorGroup::LossesOf(Context& context, const Variable& hidd
   const Tensor largest = context.Empty(Shape{count}, dtype);
   kernels::Copy(largest.view(), log_sum.view(), context.stream());
   Reduce(context, largest, comm::ReduceOp::MAX, "largest");
-  const bool exact = dtype == DType::F64;
-  if (exact)
-    PutExponentials<double>(log_sum, largest, sums);
-  else
-    PutExponentials<float>(log_sum, largest, sums);
+  const Tensor exponentials = sums.Rows(0, 1), target_logit = sums.Rows(1, 2);
+  kernels::RelativeExponentials(exponentials.view(), log_sum.view(), largest.view(),
+                                context.stream());
   Reduce(context, sums, comm::ReduceOp::SUM, "sums");
-  if (exact)
-    PutLosses<double>(largest, sums, log_sum, loss);
-  else
-    PutLosses<float>(largest, sums, log_sum, loss);
+  kernels::JoinedLosses({.largest = largest.view(),
+                         .exponentials = exponentials.view(),
+                         .target_logit = target_logit.view(),
+                         .log_sum = log_sum.view(),
+                         .loss = loss.view()},
+                        context.stream());
   return {log_sum, loss};
 }
 
