@@ -3,7 +3,11 @@
 #include "trainer/comm/host/cpu_group.h"
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/random.h"
@@ -159,6 +163,64 @@ TEST(CpuGroupTest, NothingIsInDevShmWhileTheGroupLives) {
   std::thread other([&] { live(1); });
   live(0);
   other.join();
+}
+
+// The bytes of this process's shared memory that exist.
+int64_t SharedBytes() {
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    struct stat info;
+    if (absl::StartsWith(target, "/memfd:tandem") && stat(entry.path().c_str(), &info) == 0)
+      bytes += info.st_blocks * 512;
+  }
+  return bytes;
+}
+
+// Groups as a mesh makes them: all ranks vote, and both axes sum arrays.
+TEST(CpuGroupTest, TheGroupsOfEightRanksUseLessThan48MegabytesInAnyLayout) {
+  for (const int tp : {1, 2, 4, 8}) {
+    RunRanks(Kind::SHARED_MEMORY, 8, [&](ProcessGroup& world) {
+      const int rank = world.rank();
+      Array<float> array(1 << 20);
+      std::vector<std::unique_ptr<ProcessGroup>> axes;
+      for (const int color : {rank / tp, rank % tp}) {
+        auto axis = world.Split(color, rank, "axis", Soon());
+        ASSERT_TRUE(axis.ok()) << axis.status();
+        axes.push_back(*std::move(axis));
+        for (const int64_t count : {8, 60000, 1 << 20}) {
+          const ArrayView view = DenseView(array.data(), {count});
+          ASSERT_TRUE(axes.back()->AllReduce(view, Args()).Wait(Soon()).ok());
+        }
+      }
+      double vote = 1;
+      ASSERT_TRUE(world.AllReduce(DenseView(&vote, {1}), Args()).Wait(Soon()).ok());
+      EXPECT_GT(SharedBytes(), 1 << 20);
+      EXPECT_LT(SharedBytes(), 48 << 20) << "tp " << tp;
+      ASSERT_TRUE(world.Barrier(Args()).Wait(Soon()).ok());
+    });
+  }
+}
+
+TEST(CpuGroupTest, BuffersWithoutRoomInSharedMemoryAreReducedFromPrivateMemory) {
+  RunRanks(Kind::SHARED_MEMORY, 2, [&](ProcessGroup& group) {
+    rlimit before;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    ASSERT_TRUE(group.Barrier(Args()).Wait(Soon()).ok());
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{1 << 20, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    constexpr int64_t kCount = 1 << 20;
+    const auto buffer = group.Allocate(kCount * sizeof(float));
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    EXPECT_EQ(group.private_bytes(), kCount * sizeof(float));
+    auto* const values = static_cast<float*>((*buffer)->data());
+    std::fill_n(values, kCount, 1.0f + static_cast<float>(group.rank()));
+    ASSERT_TRUE(group.AllReduce(DenseView(values, {kCount}), Args()).Wait(Soon()).ok());
+    EXPECT_EQ(values[kCount - 1], 3);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  });
 }
 
 TEST(CpuGroupTest, ARankThatDoesNotJoinIsNamedAndNothingIsLeftBehind) {

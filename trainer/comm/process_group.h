@@ -89,6 +89,8 @@ class ProcessGroup {
   // Allocates memory that this group's collectives read in place if possible. Collective.
   // REQUIRES: all ranks allocate the same sizes in the same order.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) = 0;
+  // The bytes that Allocate could not give in such memory. Collectives copy them.
+  virtual uint64_t private_bytes() const { return 0; }
   // Fails all operations in flight and to come, on this rank and on its peers.
   virtual void Abort(absl::Status reason) = 0;
 

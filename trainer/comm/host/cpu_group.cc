@@ -55,8 +55,10 @@ absl::StatusOr<std::unique_ptr<QueuedGroup>> CpuGroup::Create(const CpuGroupOpti
                                                               const std::string& name) {
   std::unique_ptr<SharedBoard> board;
   if (options.size > 1) {
+    // Page by page, because a group that only votes uses few of its pages.
     ASSIGN_OR_RETURN(auto memory, MapTogether(RendezvousOf(options, options.name),
-                                              SharedBoard::NumBytes(options.size), deadline));
+                                              SharedBoard::NumBytes(options.size),
+                                              rpc::SharedMemory::Pages::WHEN_TOUCHED, deadline));
     board = std::make_unique<SharedBoard>(std::move(memory), options.rank, options.size);
   }
   return std::unique_ptr<QueuedGroup>(
@@ -384,11 +386,15 @@ absl::StatusOr<std::shared_ptr<Buffer>> CpuGroup::Allocate(size_t num_bytes) {
   }
   const size_t stride = (num_bytes + 4095) / 4096 * 4096 + 4096;  // whole pages, and never empty
   const std::string key = absl::StrCat(options_.name, "/buffer", number);
-  ASSIGN_OR_RETURN(auto memory,
-                   MapTogether(RendezvousOf(options_, key), stride * static_cast<size_t>(size()),
-                               absl::Now() + timeout()));
+  auto memory = MapTogether(RendezvousOf(options_, key), stride * static_cast<size_t>(size()),
+                            rpc::SharedMemory::Pages::AT_ONCE, absl::Now() + timeout());
+  if (absl::IsResourceExhausted(memory.status())) {
+    private_bytes_ += num_bytes;
+    return Buffer::Allocate(num_bytes);
+  }
+  RETURN_IF_ERROR(memory.status());
   auto segment = std::make_shared<Segment>();
-  segment->memory = std::move(memory);
+  segment->memory = *std::move(memory);
   segment->mine = segment->memory->data() + stride * static_cast<size_t>(rank());
   segment->num_bytes = num_bytes;
   {

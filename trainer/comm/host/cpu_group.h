@@ -2,11 +2,10 @@
 // /dev/shm. Small all-reduces are one-shot: every rank shows its array and sums all arrays. Large
 // ones are a pipelined ring. Arrays from Allocate are reduced in place. All add in the orders of
 // ring_order.h, so their bits are those of ThreadGroup.
-// A group holds 3 MB of shared memory per rank and 256 KB per ordered pair.
-// A Send is done once its bytes are in the channel to the receiver (256 KB); a larger Send waits
-// for a Recv.
-// REQUIRES: two ranks that exchange more than 256 KB do not both send first.
-// Thread rule: that of ProcessGroup.
+// A group holds at most 3 MB of shared memory per rank and 256 KB per ordered pair, of which it
+// uses what its largest arrays need. A Send is done once its bytes are in the channel to the
+// receiver (256 KB); a larger Send waits for a Recv. REQUIRES: two ranks that exchange more than
+// 256 KB do not both send first. Thread rule: that of ProcessGroup.
 #pragma once
 
 #include <memory>
@@ -42,7 +41,9 @@ class CpuGroup final : public QueuedGroup {
                                                              const std::string& name = "");
   ~CpuGroup() override;
 
+  // Gives private memory where shared memory is short.
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) override;
+  uint64_t private_bytes() const override { return private_bytes_; }
 
  private:
   struct Segment;  // one Allocate: every rank's buffer, mapped by all
@@ -76,6 +77,7 @@ class CpuGroup final : public QueuedGroup {
   const CpuGroupOptions options_;
   const std::unique_ptr<SharedBoard> board_;  // null in a group of one
   int num_splits_ = 0;                        // launching thread
+  uint64_t private_bytes_ = 0;                // launching thread
   mutable absl::Mutex segments_mutex_;
   std::vector<std::weak_ptr<Segment>> segments_ ABSL_GUARDED_BY(segments_mutex_);
 };

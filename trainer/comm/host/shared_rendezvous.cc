@@ -5,10 +5,13 @@
 #include <poll.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
@@ -19,7 +22,8 @@ namespace tandem::comm {
 
 namespace {
 
-constexpr char kReady[] = "ready";  // any other value of the segment's key is rank 0's error
+constexpr char kReady[] =
+    "ready";  // else the segment's key has the code and text of rank 0's error
 constexpr int kPollMilliseconds = 20;
 constexpr size_t kMaxToken = 256;
 
@@ -77,15 +81,26 @@ class Giver {
 };
 
 absl::Status TellStore(const SharedRendezvous& where, const absl::Status& status) {
-  return where.store->Set(StoreKey(where, "segment"),
-                          status.ok() ? kReady : std::string(status.message()));
+  return where.store->Set(
+      StoreKey(where, "segment"),
+      status.ok() ? kReady : absl::StrCat(status.raw_code(), " ", status.message()));
+}
+
+// Rank 0's error, from what TellStore said.
+absl::Status ErrorOfRank0(const SharedRendezvous& where, const std::string& said) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(said, absl::MaxSplits(' ', 1));
+  int code = 0;
+  if (!absl::SimpleAtoi(parts.first, &code)) code = static_cast<int>(absl::StatusCode::kInternal);
+  return absl::Status(static_cast<absl::StatusCode>(code),
+                      absl::StrCat("rank 0 of group '", where.key, "': ", parts.second));
 }
 
 // Rank 0 reports its own failure, so that no rank waits for a segment that never comes.
 absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> CreateFor(const SharedRendezvous& where,
                                                              size_t num_bytes,
+                                                             rpc::SharedMemory::Pages pages,
                                                              absl::Time deadline) {
-  auto memory = rpc::SharedMemory::Create(num_bytes, rpc::SharedMemory::Pages::AT_ONCE);
+  auto memory = rpc::SharedMemory::Create(num_bytes, pages);
   auto socket = rpc::LocalSocket::Listen(SocketName(where));
   const absl::Status made = memory.ok() ? socket.status() : memory.status();
   RETURN_IF_ERROR(TellStore(where, made));
@@ -127,8 +142,7 @@ absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> OpenFrom(const SharedRendezvo
         absl::StrCat("rank 0 of ", where.size, " did not open group '", where.key, "'"));
   }
   RETURN_IF_ERROR(said.status());
-  if (*said != kReady)
-    return absl::UnavailableError(absl::StrCat("rank 0 of group '", where.key, "': ", *said));
+  if (*said != kReady) return ErrorOfRank0(where, *said);
   ASSIGN_OR_RETURN(const int segment, AskForSegment(where, deadline));
   ASSIGN_OR_RETURN(auto memory, rpc::SharedMemory::Adopt(segment, num_bytes));
   RETURN_IF_ERROR(where.store->Set(StoreKey(where, absl::StrCat("attached/", where.rank)), kReady));
@@ -139,8 +153,9 @@ absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> OpenFrom(const SharedRendezvo
 
 absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> MapTogether(const SharedRendezvous& where,
                                                                size_t num_bytes,
+                                                               rpc::SharedMemory::Pages pages,
                                                                absl::Time deadline) {
-  return where.rank == 0 ? CreateFor(where, num_bytes, deadline)
+  return where.rank == 0 ? CreateFor(where, num_bytes, pages, deadline)
                          : OpenFrom(where, num_bytes, deadline);
 }
 

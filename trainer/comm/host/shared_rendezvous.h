@@ -22,9 +22,11 @@ struct SharedRendezvous {
   int size;
 };
 
-// Collective over the ranks of `where`. DeadlineExceeded names a missing rank.
+// Collective over the ranks of `where`. DeadlineExceeded names a missing rank. ResourceExhausted,
+// on all ranks, if rank 0 finds no memory.
 absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> MapTogether(const SharedRendezvous& where,
                                                                size_t num_bytes,
+                                                               rpc::SharedMemory::Pages pages,
                                                                absl::Time deadline);
 
 }  // namespace tandem::comm

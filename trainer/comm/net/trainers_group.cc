@@ -31,7 +31,7 @@ bool SharesMemory(const TrainersGroupOptions& options, absl::Time deadline) {
   const auto own = std::find(here.begin(), here.end(), options.rank);
   return MapTogether({options.store, options.token, absl::StrCat(options.name, "/", here.front()),
                       static_cast<int>(own - here.begin()), static_cast<int>(here.size())},
-                     /*num_bytes=*/4096, deadline)
+                     /*num_bytes=*/4096, rpc::SharedMemory::Pages::AT_ONCE, deadline)
       .ok();
 }
 
