@@ -4,8 +4,16 @@
 
 namespace tandem {
 
+Tensor LeafNode::ElementsOf(const Tensor& whole, const Part& part, int64_t begin,
+                            int64_t count) const {
+  if (part.elements.defined())
+    return part.elements.Rows(begin - part.begin, begin - part.begin + count);
+  TANDEM_CHECK(whole.defined()) << name() << " is freed";
+  return whole.Reshape(Shape{whole.num_elements()}).Rows(begin, begin + count);
+}
+
 Tensor LeafNode::GradientMemory(Context& context, Shape shape, DType dtype) {
-  if (!storage_.defined() || storage_lent_ || has_gradient_) return context.Empty(shape, dtype);
+  if (storage_lent_ || has_gradient_ || !Storage().defined()) return context.Empty(shape, dtype);
   TANDEM_CHECK(storage_.num_elements() == shape.num_elements() && storage_.dtype() == dtype)
       << name() << " " << shape;
   storage_lent_ = true;
@@ -17,7 +25,7 @@ void LeafNode::BackwardInput(Context& context, const Tensor& gradient, Complete 
     if (has_gradient_) {
       kernels::AddScaled(gradient_.view(), gradient.view(), 1.0, context.stream());
     } else {
-      if (storage_.defined()) {
+      if (Storage().defined()) {
         gradient_ = storage_;
         if (!OwnsMemory(gradient))
           kernels::Copy(gradient_.view(), gradient.view(), context.stream());

@@ -86,20 +86,34 @@ class Node {
 // and again in backward, and keep no copy. The leaf sums the gradient over consumers in a fixed
 // order, then over passes (gradient accumulation). The hook runs once per pass, when the pass's sum
 // is complete.
+// Ranks may share a leaf's memory (ZeRO): then each keeps a part of the value, of the gradient's
+// sum or of both, and has the whole array only while operations use it.
 class LeafNode : public Node {
  public:
   using Hook = std::function<void(Context&)>;
+  // Elements [begin, begin + elements.num_elements()) of an array, flat.
+  struct Part {
+    int64_t begin = 0;
+    Tensor elements;  // undefined: none
+  };
 
   // The leaf has the highest sequence number, so the leaf and its hook run as soon as the gradient
   // is complete.
   LeafNode(std::string name, Tensor value)
-      : Node(std::move(name), ~uint64_t{0}, {}, {}),
-        shape_(value.shape()),
-        dtype_(value.dtype()),
-        value_(std::move(value)) {}
+      : LeafNode(std::move(name), value.shape(), value.dtype()) {
+    value_ = std::move(value);
+  }
+  // A leaf without a value yet.
+  LeafNode(std::string name, Shape shape, DType dtype)
+      : Node(std::move(name), ~uint64_t{0}, {}, {}), shape_(shape), dtype_(dtype) {}
 
-  // Undefined while the value is freed.
-  const Tensor& value() const { return value_; }
+  // The value, for operations. Valid until the next read of another leaf, which may free this one.
+  const Tensor& value() const {
+    if (on_read_) on_read_();
+    return value_;
+  }
+  // The value if it is here, else undefined.
+  const Tensor& held_value() const { return value_; }
   const Shape& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
   // Replaces the value's memory. Undefined: frees the value.
@@ -108,6 +122,16 @@ class LeafNode : public Node {
     TANDEM_CHECK(!value.defined() || (value.shape() == shape_ && value.dtype() == dtype_))
         << name() << ": " << value.shape() << " in place of " << shape_;
     value_ = std::move(value);
+  }
+  // Called before each read of value or shadow. Brings a value that was freed.
+  void set_on_read(std::function<void()> on_read) { on_read_ = std::move(on_read); }
+  // Keeps a part of the value. The whole is a copy for operations from then on.
+  void KeepPart(Part part) { value_part_ = std::move(part); }
+  const Part& value_part() const { return value_part_; }
+  // Elements [begin, begin + count) of the value, flat: of the part if there is one.
+  // REQUIRES: they are here.
+  Tensor ValueElements(int64_t begin, int64_t count) const {
+    return ElementsOf(value_, value_part_, begin, count);
   }
 
   void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override;
@@ -119,34 +143,66 @@ class LeafNode : public Node {
   // Sets the storage of the gradient, e.g. a place in a bucket. Without storage, the leaf keeps the
   // memory of the first gradient. GradientMemory lends the storage to the first producer that asks.
   void PlaceGradient(Tensor storage) { storage_ = std::move(storage); }
+  // Like PlaceGradient, with storage that is made when a gradient first needs it.
+  void PlaceGradientLater(std::function<Tensor()> make_storage) {
+    make_storage_ = std::move(make_storage);
+  }
   // Declares the storage to be the gradient, because the code that reduces the storage has filled
   // it.
-  // REQUIRES: PlaceGradient.
+  // REQUIRES: PlaceGradient or PlaceGradientLater.
   void AcceptStorage() {
-    gradient_ = storage_;
+    gradient_ = Storage();
     has_gradient_ = storage_lent_ = true;
+  }
+  // Takes `part` for the gradient's sum, and frees the storage of PlaceGradientLater. The next
+  // gradient begins anew.
+  void AcceptPart(Part part) {
+    ClearGradient();
+    storage_ = Tensor();
+    gradient_part_ = std::move(part);
   }
   // A BF16 copy of a parameter's value for matrix products. The code that changes the value
   // refreshes the copy. Undefined in f32 runs.
   void set_shadow(Tensor shadow) { shadow_ = std::move(shadow); }
-  const Tensor& shadow() const { return shadow_; }
+  // Read like `value`.
+  const Tensor& shadow() const {
+    if (on_read_) on_read_();
+    return shadow_;
+  }
+  const Tensor& held_shadow() const { return shadow_; }
   void set_hook(Hook hook) { hook_ = std::move(hook); }
 
-  bool has_gradient() const { return has_gradient_; }
-  // REQUIRES: has_gradient().
+  bool has_gradient() const { return has_gradient_ || gradient_part_.elements.defined(); }
+  // REQUIRES: has_gradient(), and not only a part.
   const Tensor& gradient() const { return gradient_; }
+  // Elements [begin, begin + count) of the gradient, flat: of the part if there is one.
+  // REQUIRES: has_gradient(), and the elements are here.
+  Tensor GradientElements(int64_t begin, int64_t count) const {
+    return ElementsOf(gradient_, gradient_part_, begin, count);
+  }
   void ClearGradient() {
     has_gradient_ = false;
     storage_lent_ = false;
     gradient_ = Tensor();
+    gradient_part_ = Part();
   }
 
  private:
+  Tensor ElementsOf(const Tensor& whole, const Part& part, int64_t begin, int64_t count) const;
+  // The storage, made if need be; undefined without storage.
+  const Tensor& Storage() {
+    if (!storage_.defined() && make_storage_) storage_ = make_storage_();
+    return storage_;
+  }
+
   const Shape shape_;
   const DType dtype_;
   Tensor value_;
+  Part value_part_, gradient_part_;
+  std::function<void()> on_read_;
   Tensor shadow_;
   Tensor storage_;
+  std::function<Tensor()> make_storage_;
   Tensor gradient_;
   bool has_gradient_ = false;
   bool storage_lent_ = false;  // the storage holds the sum, or a gradient in flight to this leaf

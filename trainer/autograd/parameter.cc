@@ -1,6 +1,7 @@
 #include "trainer/autograd/parameter.h"
 
 #include <cstring>
+#include <utility>
 
 #include "kernels/base/params_hash.h"
 #include "kernels/base/random.h"
@@ -9,46 +10,55 @@
 
 namespace tandem {
 
-Variable ParameterSet::Add(const std::string& name, const ParameterPart& part, const Tensor& value,
-                           bool decay) {
+Variable ParameterSet::Add(const std::string& name, const ParameterPart& part,
+                           std::function<double(uint64_t element)> initial, bool decay) {
   for (const auto& parameter : parameters_)
     TANDEM_CHECK(parameter->name != name) << name << " exists already";
   auto parameter = std::make_unique<Parameter>();
   parameter->name = name;
   parameter->slice = part.slice;
   parameter->record = part.record;
-  parameter->variable = Variable::Leaf(Place(value), name);
+  const Shape shape = part.slice.local();
+  parameter->variable = Variable::Leaf(std::make_shared<LeafNode>(name, shape, dtype_));
   parameter->decay = decay;
+  parameter->block = block_;
+  parameter->initial = std::move(initial);
+  if (has_values_) {
+    const Tensor value = InitialElements(*parameter, 0, shape.num_elements());
+    parameter->variable.leaf().set_value(value.Reshape(shape));
+  }
   parameters_.push_back(std::move(parameter));
   return parameters_.back()->variable;
 }
 
-template <class Value>
-Tensor ParameterSet::Fill(const ParameterSlice& slice, const Value& value) const {
-  Tensor tensor = Tensor::Empty(slice.local(), dtype_);
-  slice.ForEachRun(0, tensor.num_elements(), [&](int64_t local, int64_t logical, int64_t count) {
-    for (int64_t i = 0; i < count; ++i)
-      tensor.Set(local + i, value(static_cast<uint64_t>(logical + i)));
-  });
-  return tensor;
+Tensor ParameterSet::InitialElements(const Parameter& parameter, int64_t begin,
+                                     int64_t count) const {
+  const Tensor elements = Tensor::Empty(Shape{count}, dtype_);
+  parameter.slice.ForEachRun(
+      begin, begin + count, [&](int64_t local, int64_t logical, int64_t run) {
+        for (int64_t i = 0; i < run; ++i)
+          elements.Set(local - begin + i, parameter.initial(static_cast<uint64_t>(logical + i)));
+      });
+  return Place(elements);
 }
 
 Variable ParameterSet::Normal(const std::string& name, const ParameterPart& part, double stddev) {
   const RandomKey key{seed_, StableHash(name)};
-  const auto value = [&](uint64_t i) { return stddev * RandomNormal(key, 0, i); };
-  return Add(name, part, Fill(part.slice, value), part.slice.logical().num_dims() >= 2);
+  const auto value = [key, stddev](uint64_t i) { return stddev * RandomNormal(key, 0, i); };
+  return Add(name, part, value, part.slice.logical().num_dims() >= 2);
 }
 
 Variable ParameterSet::Uniform(const std::string& name, const ParameterPart& part, double bound) {
   const RandomKey key{seed_, StableHash(name)};
-  const auto value = [&](uint64_t i) {
+  const auto value = [key, bound](uint64_t i) {
     return bound * (2.0 * UnitFloat(RandomBits(key, 0, i)) - 1);
   };
-  return Add(name, part, Fill(part.slice, value), part.slice.logical().num_dims() >= 2);
+  return Add(name, part, value, part.slice.logical().num_dims() >= 2);
 }
 
 Variable ParameterSet::Constant(const std::string& name, const ParameterPart& part, double value) {
-  return Add(name, part, Fill(part.slice, [value](uint64_t) { return value; }), /*decay=*/false);
+  return Add(
+      name, part, [value](uint64_t) { return value; }, /*decay=*/false);
 }
 
 std::vector<Parameter*> ParameterSet::pointers() const {
@@ -77,20 +87,23 @@ void ParameterSet::ClearGradients() {
 }
 
 void ParameterSet::MakeShadows(Stream& stream) {
-  for (const auto& parameter : parameters_) {
-    // A GPU's product adds a bias of its result's type at no cost; a CPU's adds any F32 one, which
-    // keeps all its bits.
-    if (parameter->shape().num_dims() < 2 && !device().is_cuda()) continue;
-    parameter->variable.leaf().set_shadow(Tensor::Empty(parameter->shape(), DType::BF16, device()));
-  }
+  has_shadows_ = true;
   RefreshShadows(stream);
 }
 
 void ParameterSet::RefreshShadows(Stream& stream) {
-  for (const auto& parameter : parameters_) {
-    const Tensor& shadow = parameter->variable.leaf().shadow();
-    if (shadow.defined()) kernels::Cast(shadow.view(), parameter->variable.value().view(), stream);
-  }
+  for (const auto& parameter : parameters_) RefreshShadow(*parameter, stream);
+}
+
+void ParameterSet::RefreshShadow(const Parameter& parameter, Stream& stream) const {
+  // A GPU's product adds a bias of its result's type at no cost; a CPU's adds any F32 one, which
+  // keeps all its bits.
+  const bool wants_one = parameter.shape().num_dims() >= 2 || device().is_cuda();
+  LeafNode& leaf = parameter.variable.leaf();
+  if (!has_shadows_ || !wants_one || !leaf.held_value().defined()) return;
+  if (!leaf.held_shadow().defined())
+    leaf.set_shadow(Tensor::Empty(parameter.shape(), DType::BF16, device()));
+  kernels::Cast(leaf.held_shadow().view(), leaf.held_value().view(), stream);
 }
 
 namespace {

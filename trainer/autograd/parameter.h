@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ struct Parameter {
   GradientRecord record;
   Variable variable;  // the rank's array
   bool decay = true;  // weight decay applies (matrices; not biases and norms)
+  int block = 0;      // ParameterSet::NextBlock
+  std::function<double(uint64_t element)> initial;  // of the logical elements
 
   const Shape& shape() const { return variable.shape(); }  // of the rank's array
   int64_t num_elements() const { return shape().num_elements(); }
@@ -56,13 +59,18 @@ class ParameterSet {
  public:
   // Initial values are a function of (seed, name, element): layout, order and device never enter.
   // Parameters lie on the device of `stream` (null: in the host's memory), which outlives the set.
-  ParameterSet(uint64_t seed, DType dtype, Stream* stream = nullptr)
-      : seed_(seed), dtype_(dtype), stream_(stream) {}
+  // Without `has_values`, parameters are made without values. Whoever keeps parts of values then
+  // calls InitialElements.
+  ParameterSet(uint64_t seed, DType dtype, Stream* stream = nullptr, bool has_values = true)
+      : seed_(seed), dtype_(dtype), stream_(stream), has_values_(has_values) {}
 
   Variable Normal(const std::string& name, const ParameterPart& part, double stddev);
   // Values in (-bound, bound).
   Variable Uniform(const std::string& name, const ParameterPart& part, double bound);
   Variable Constant(const std::string& name, const ParameterPart& part, double value);
+  // Begins a block of the model. A step uses a block's parameters together, one block after the
+  // other, so they may be gathered and freed together (ZeRO stage 3).
+  void NextBlock() { ++block_; }
 
   DType dtype() const { return dtype_; }
   const std::vector<std::unique_ptr<Parameter>>& all() const { return parameters_; }
@@ -81,23 +89,28 @@ class ParameterSet {
   absl::Status status() const { return stream_ == nullptr ? absl::OkStatus() : stream_->status(); }
   // The elements of `from`, in the host's memory, become those of `to`, where the parameters lie.
   void Assign(const Tensor& to, const Tensor& from) const;
+  // Initial values of elements begin .. begin + count - 1 of the rank's array, flat, where the
+  // parameters lie.
+  Tensor InitialElements(const Parameter& parameter, int64_t begin, int64_t count) const;
   void ClearGradients();
   // Gives the leaf of every matrix a BF16 shadow of its value, on a CUDA device that of every
   // vector too. Whoever changes values later refreshes them: an optimizer as it writes, everybody
   // else (a checkpoint was loaded) by RefreshShadows. REQUIRES: F32 parameters.
   void MakeShadows(Stream& stream);
-  // Computes all shadows anew; nothing to do where there are none.
+  // Computes the shadows of all values that are here, or of one; nothing without MakeShadows.
   void RefreshShadows(Stream& stream);
+  void RefreshShadow(const Parameter& parameter, Stream& stream) const;
 
  private:
-  Variable Add(const std::string& name, const ParameterPart& part, const Tensor& value, bool decay);
-  // Makes an array of `slice` whose elements are value(logical element).
-  template <class Value>
-  Tensor Fill(const ParameterSlice& slice, const Value& value) const;
+  Variable Add(const std::string& name, const ParameterPart& part,
+               std::function<double(uint64_t element)> initial, bool decay);
 
   const uint64_t seed_;
   const DType dtype_;
   Stream* const stream_;
+  const bool has_values_;
+  bool has_shadows_ = false;
+  int block_ = 0;
   std::vector<std::unique_ptr<Parameter>> parameters_;
 };
 

@@ -19,7 +19,9 @@ class Variable {
       : value_(std::move(value)), node_(std::move(node)) {}
   static Variable Constant(Tensor value) { return Variable(std::move(value), nullptr); }
   static Variable Leaf(Tensor value, std::string name) {
-    auto leaf = std::make_shared<LeafNode>(std::move(name), std::move(value));
+    return Leaf(std::make_shared<LeafNode>(std::move(name), std::move(value)));
+  }
+  static Variable Leaf(const std::shared_ptr<LeafNode>& leaf) {
     Variable variable(Tensor(), leaf);
     variable.leaf_ = leaf.get();
     return variable;

@@ -137,7 +137,7 @@ absl::Status HybridReplica::Step(bool another_follows, PullPushRepetition* times
                               static_cast<uint32_t>(group_->rank()));
   autograd.Begin(step);
   ddp_->BeginStep(1);
-  ddp_->BeginPass(0);
+  ddp_->BeginPass(context, 0);
   Stopwatch watch;
   if (!std::exchange(pulled_ahead_, false)) {
     lookup_ = LookUp(step);

@@ -189,11 +189,13 @@ absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& st
   for (size_t i = 0; i < state.entries.size(); ++i) {
     const Parameter& parameter = *state.parameters->all()[i];
     const optim::DenseState::Entry& entry = state.entries[i];
-    // A rank that updates a part of the parameter still holds all of the value.
+    // A rank that updates a part of the parameter may still hold all of the value.
+    const Tensor& held = parameter.variable.leaf().held_value();
     const bool whole =
         entry.value.defined() && entry.value.num_elements() == parameter.num_elements();
-    targets.push_back(
-        {parameter.name, &parameter, 0, whole ? entry.value : parameter.variable.value()});
+    const bool fills_held = !whole && held.defined();
+    targets.push_back({parameter.name, &parameter, fills_held ? 0 : entry.begin,
+                       fills_held ? held : entry.value});
     for (size_t s = 0; s < slots.size(); ++s) {
       targets.push_back({absl::StrCat(parameter.name, "#", slots[s]), &parameter, entry.begin,
                          entry.slots.empty() ? Tensor() : entry.slots[s]});

@@ -30,7 +30,7 @@ void CheckLayout(const Job& job, int num_trainers, Limits* limits) {
   const Parallel& parallel = job.parallel();
   limits->AtLeast(parallel, "parallel.", "dp", 1);
   limits->Between(parallel, "parallel.", "tp", 1, 1024);
-  limits->Between(parallel, "parallel.", "zero", 0, 1);
+  limits->Between(parallel, "parallel.", "zero", 0, 3);
   limits->AtLeast(parallel, "parallel.", "memory_bytes", 0);
   const int tp = TpOf(job);
   const bool served =
@@ -44,8 +44,6 @@ void CheckLayout(const Job& job, int num_trainers, Limits* limits) {
     limits->Refuse("parallel.tp", tp,
                    "1 with dense parameters on servers (parameters[].placement PS)");
   }
-  if (tp > 1 && job.device() == CUDA)
-    limits->Refuse("parallel.tp", tp, "1 with device CUDA, where layers are not cut yet");
   if (tp == 1 && parallel.sequence_parallel())
     limits->Refuse("parallel.sequence_parallel", "true", "false with parallel.tp 1");
   if (num_trainers <= 0 || tp < 1 || ReplicasOf(job, num_trainers) > 0) return;
@@ -74,7 +72,6 @@ void ResolveLayout(int num_trainers, Job* job) {
   parallel->set_tp(TpOf(*job));
   if (parallel->tp() == 1) return;
   if (!parallel->has_sequence_parallel()) parallel->set_sequence_parallel(true);
-  job->set_device(CPU);
 }
 
 int NumTrainers(const Job& job) { return job.parallel().dp() * job.parallel().tp(); }

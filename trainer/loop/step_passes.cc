@@ -55,7 +55,7 @@ std::vector<Tensor> StepPasses::RunEach(Context& context, const tasks::StepInput
   options_.sync->BeginStep(options_.num_parts);
   std::vector<Tensor> losses;
   for (int part = 0; part < options_.num_parts; ++part) {
-    options_.sync->BeginPass(part);
+    options_.sync->BeginPass(context, part);
     const Variable loss = Forward(context, input, part, rows);
     losses.push_back(loss.value());
     const KernelSpan span(context.stream(), SpanKind::PHASE, "backward");

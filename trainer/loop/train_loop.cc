@@ -3,10 +3,12 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/loop/batches.h"
 #include "trainer/loop/checkpointing.h"
 #include "trainer/loop/evaluations.h"
+#include "trainer/loop/replica/make_gradient_sync.h"
 #include "trainer/loop/replica/replica.h"
 #include "trainer/loop/run_observers.h"
 #include "trainer/loop/run_summary.h"
@@ -29,13 +31,26 @@ absl::Status Prepare(Replica& replica) {
                                                : replica.output->BeginAnew();
 }
 
+// True if steps may be launched as graphs. Says why not if a user would expect them.
+bool MayRecord(const Replica& replica) {
+  // Tables' rows differ in number in every step, so no graph fits them.
+  if (!replica.stream.on_cuda() || replica.tables != nullptr ||
+      !replica.job.runtime().cuda_graphs())
+    return false;
+  const char* why_not = nullptr;
+  if (replica.tensor_group != nullptr)
+    why_not = "with parallel.tp, layers wait for other ranks";
+  else if (ZeroStageOf(replica.job) >= 2)
+    why_not = "from parallel.zero 2 on, every step takes new memory";
+  if (why_not != nullptr) replica.Note(absl::StrCat("steps run without CUDA graphs: ", why_not));
+  return why_not == nullptr;
+}
+
 StepPassesOptions PassesOptionsOf(Replica* replica) {
   return {.task = replica->task.get(),
           .sync = replica->sync.get(),
           .num_parts = replica->job.train().accumulate(),
-          // Tables' rows differ in number in every step, so no graph fits them.
-          .may_record = replica->stream.on_cuda() && replica->tables == nullptr &&
-                        replica->job.runtime().cuda_graphs(),
+          .may_record = MayRecord(*replica),
           .note = [replica](const std::string& text) { replica->Note(text); }};
 }
 

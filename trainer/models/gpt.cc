@@ -65,8 +65,10 @@ std::vector<nn::PreNormBlock> Blocks(const GptOptions& options, ParameterSet& pa
   std::vector<nn::PreNormBlock> blocks;
   const nn::BlockOptions block = BlockOptionsOf(options, parameters);
   for (int64_t i = 0; i < options.layers; ++i) {
+    parameters.NextBlock();
     blocks.emplace_back(parameters, absl::StrCat("blocks.", i), block);
   }
+  parameters.NextBlock();
   return blocks;
 }
 

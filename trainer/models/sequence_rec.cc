@@ -31,8 +31,10 @@ SequenceRec::SequenceRec(const SequenceRecOptions& options, ParameterSet& parame
                       options.tp),
       embedding_dropout_("embedding.dropout", options.dropout) {
   for (int64_t i = 0; i < options.layers; ++i) {
+    parameters.NextBlock();
     blocks_.emplace_back(parameters, absl::StrCat("blocks.", i), BlockOptionsOf(options));
   }
+  parameters.NextBlock();
 }
 
 Variable SequenceRec::Stream(Context& context, const Variable& items,

@@ -12,11 +12,6 @@ namespace tandem::optim {
 
 namespace {
 
-// Elements [begin, begin + count) of a tensor, flat. Shares the memory.
-Tensor Elements(const Tensor& tensor, int64_t begin, int64_t count) {
-  return tensor.Reshape(Shape{tensor.num_elements()}).Rows(begin, begin + count);
-}
-
 // True if all elements are finite. Exact for f32, because f32 squares and their sum are finite in
 // f64.
 bool IsFinite(const Tensor& tensor, Stream& stream) {
@@ -52,14 +47,14 @@ DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parame
       return range.parameter == parameter;
     });
     ranges_.push_back(found == updated.end() ? ElementRange{parameter, 0, 0} : *found);
-    const int64_t begin = ranges_.back().begin, end = begin + ranges_.back().count;
-    if (begin == end) continue;
+    const int64_t count = ranges_.back().count;
+    if (count == 0) continue;
     for (size_t s = 0; s < num_slots; ++s)
       slots_.back().push_back(
-          parameters_->Place(Tensor::Zeros(Shape{end - begin}, parameters_->dtype())));
-    num_elements_ += end - begin;
-    for (int64_t at = begin; at < end; at += kernels::kSumBlock)
-      runs_.push_back({p, at, std::min(kernels::kSumBlock, end - at)});
+          parameters_->Place(Tensor::Zeros(Shape{count}, parameters_->dtype())));
+    num_elements_ += count;
+    for (int64_t at = 0; at < count; at += kernels::kSumBlock)
+      runs_.push_back({p, at, std::min(kernels::kSumBlock, count - at)});
   }
 }
 
@@ -69,7 +64,7 @@ DenseState DenseOptimizer::State() const {
     const ElementRange& range = ranges_[p];
     if (range.count == 0) continue;
     state.entries[p] = {range.begin,
-                        Elements(range.parameter->variable.value(), range.begin, range.count),
+                        range.parameter->variable.leaf().ValueElements(range.begin, range.count),
                         slots_[p]};
   }
   return state;
@@ -83,19 +78,30 @@ DenseState DenseOptimizer::CountedState() const {
   return state;
 }
 
+std::vector<DenseOptimizer::Arrays> DenseOptimizer::RangeArrays() const {
+  std::vector<Arrays> arrays(slots_.size());
+  for (size_t p = 0; p < slots_.size(); ++p) {
+    const auto [parameter, begin, count, counted] = ranges_[p];
+    const LeafNode& leaf = parameter->variable.leaf();
+    if (count == 0 || !leaf.has_gradient()) continue;
+    arrays[p].value = leaf.ValueElements(begin, count);
+    arrays[p].gradient = leaf.GradientElements(begin, count);
+    if (leaf.held_shadow().defined())
+      arrays[p].shadow = leaf.held_shadow().data<BFloat16>() + begin;
+  }
+  return arrays;
+}
+
 template <class T>
-void DenseOptimizer::UpdateRun(const Run& run, uint64_t step, double learning_rate,
-                               double gradient_scale) const {
+void DenseOptimizer::UpdateRun(const Run& run, const Arrays& arrays, uint64_t step,
+                               double learning_rate, double gradient_scale) const {
+  if (!arrays.gradient.defined()) return;
   const Parameter& parameter = *parameters_->all()[run.parameter];
-  const LeafNode& leaf = parameter.variable.leaf();
-  if (!leaf.has_gradient()) return;
   const auto at = [&run](const Tensor& tensor) { return tensor.data<T>() + run.begin; };
-  const auto slot = [&](size_t s) {
-    return slots_[run.parameter][s].data<T>() + run.begin - ranges_[run.parameter].begin;
-  };
-  T* weight = at(parameter.variable.value());
-  const T* gradient = at(leaf.gradient());
-  BFloat16* shadow = leaf.shadow().defined() ? leaf.shadow().data<BFloat16>() + run.begin : nullptr;
+  const auto slot = [&](size_t s) { return at(slots_[run.parameter][s]); };
+  T* weight = at(arrays.value);
+  const T* gradient = at(arrays.gradient);
+  BFloat16* shadow = arrays.shadow != nullptr ? arrays.shadow + run.begin : nullptr;
   const double decay = parameter.decay || options_.decay_all ? options_.weight_decay : 0;
   switch (options_.kind) {
     case Kind::SGD:
@@ -124,18 +130,16 @@ void DenseOptimizer::UpdateRun(const Run& run, uint64_t step, double learning_ra
 }
 
 std::vector<kernels::OptimizerRun> DenseOptimizer::DeviceRuns(bool counted_only) const {
+  const std::vector<Arrays> arrays = RangeArrays();
   std::vector<kernels::OptimizerRun> runs;
   for (size_t p = 0; p < slots_.size(); ++p) {
+    if (!arrays[p].gradient.defined() || (counted_only && !ranges_[p].counted)) continue;
     const Parameter& parameter = *parameters_->all()[p];
-    const LeafNode& leaf = parameter.variable.leaf();
-    const int64_t begin = ranges_[p].begin;
-    if (ranges_[p].count == 0 || !leaf.has_gradient()) continue;
-    if (counted_only && !ranges_[p].counted) continue;
     kernels::OptimizerRun& run = runs.emplace_back();
-    run.weight = parameter.variable.value().data<float>() + begin;
+    run.weight = arrays[p].value.data<float>();
     for (size_t s = 0; s < slots_[p].size(); ++s) run.slots[s] = slots_[p][s].data<float>();
-    run.gradient = leaf.gradient().data<float>() + begin;
-    run.shadow = leaf.shadow().defined() ? leaf.shadow().data<BFloat16>() + begin : nullptr;
+    run.gradient = arrays[p].gradient.data<float>();
+    run.shadow = arrays[p].shadow;
     run.count = ranges_[p].count;
     run.decay = parameter.decay || options_.decay_all;
   }
@@ -181,11 +185,13 @@ void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient
   const KernelSpan span(stream, SpanKind::OPTIMIZER, "dense_update", 0,
                         bytes_each * static_cast<double>(num_elements_));
   if (stream.on_cuda()) return UpdateOnDevice(step, learning_rate, gradient_scale, stream);
+  const std::vector<Arrays> arrays = RangeArrays();
   stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
+    const Run& run = runs_[r];
     if (parameters_->dtype() == DType::F64)
-      UpdateRun<double>(runs_[r], step, learning_rate, gradient_scale);
+      UpdateRun<double>(run, arrays[run.parameter], step, learning_rate, gradient_scale);
     else
-      UpdateRun<float>(runs_[r], step, learning_rate, gradient_scale);
+      UpdateRun<float>(run, arrays[run.parameter], step, learning_rate, gradient_scale);
   });
 }
 
@@ -195,13 +201,14 @@ double DenseOptimizer::GradientSquaredNorm(Stream& stream) const {
   if (stream.on_cuda())
     return kernels::GradientSquaredNorm(DeviceRuns(/*counted_only=*/true), stream);
   std::vector<double> partials(runs_.size(), 0);
+  const std::vector<Arrays> arrays = RangeArrays();
   stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
     const Run& run = runs_[r];
-    const LeafNode& leaf = parameters_->all()[run.parameter]->variable.leaf();
-    if (!leaf.has_gradient() || !ranges_[run.parameter].counted) return;
+    const Tensor& gradient = arrays[run.parameter].gradient;
+    if (!gradient.defined() || !ranges_[run.parameter].counted) return;
     partials[r] = parameters_->dtype() == DType::F64
-                      ? kernels::SquaredNorm(leaf.gradient().data<double>() + run.begin, run.count)
-                      : kernels::SquaredNorm(leaf.gradient().data<float>() + run.begin, run.count);
+                      ? kernels::SquaredNorm(gradient.data<double>() + run.begin, run.count)
+                      : kernels::SquaredNorm(gradient.data<float>() + run.begin, run.count);
   });
   // Adds the runs of each parameter first, then the parameters. So each parameter contributes its
   // SumOfSquares.
@@ -219,7 +226,10 @@ std::string DenseOptimizer::FirstNonFinite(Stream& stream) const {
   const std::vector<std::string> names = slot_names();
   for (size_t p = 0; p < slots_.size(); ++p) {
     const Parameter& parameter = *parameters_->all()[p];
-    if (!IsFinite(parameter.variable.value(), stream)) return parameter.name;
+    const LeafNode& leaf = parameter.variable.leaf();
+    const Tensor& part = leaf.value_part().elements;
+    const Tensor& value = part.defined() ? part : leaf.held_value();
+    if (value.defined() && !IsFinite(value, stream)) return parameter.name;
     for (size_t s = 0; s < slots_[p].size(); ++s) {
       if (!IsFinite(slots_[p][s], stream)) return absl::StrCat(parameter.name, "#", names[s]);
     }
@@ -233,7 +243,7 @@ std::string DenseOptimizer::FirstNonFiniteGradient(Stream& stream) const {
     const LeafNode& leaf = parameter.variable.leaf();
     const ElementRange& range = ranges_[p];
     if (range.count > 0 && leaf.has_gradient() &&
-        !IsFinite(Elements(leaf.gradient(), range.begin, range.count), stream))
+        !IsFinite(leaf.GradientElements(range.begin, range.count), stream))
       return parameter.name;
   }
   return "";

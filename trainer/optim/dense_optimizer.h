@@ -36,7 +36,7 @@ class DenseOptimizer {
   // Returns the sum of squares over the gradients of the updated ranges that count, in f64, in
   // parameter order.
   double GradientSquaredNorm(Stream& stream) const;
-  // Names a value of the set or a slot that has a NaN or an infinity. Names are a checkpoint's
+  // Names a value or a slot of what is here that has a NaN or an infinity. Names are a checkpoint's
   // ("head.weight", "head.weight#m"). Returns "" if all are finite. Waits for the device.
   std::string FirstNonFinite(Stream& stream) const;
   // Names a parameter whose gradient has a NaN or an infinity. Returns "" if there is none.
@@ -49,20 +49,30 @@ class DenseOptimizer {
   // flat. Empty for a parameter updated elsewhere.
   const std::vector<Tensor>& slots(size_t i) const { return slots_[i]; }
   std::vector<std::string> slot_names() const;
+  // The number of elements that are updated here.
+  int64_t num_updated() const { return num_elements_; }
 
  private:
-  // Elements [begin, begin + count) of one parameter.
+  // Elements [begin, begin + count) of the range of one parameter.
   struct Run {
     size_t parameter;
     int64_t begin, count;
   };
+  // The arrays that an update of a range reads and writes, flat.
+  struct Arrays {
+    Tensor value, gradient;  // gradient undefined: no update
+    BFloat16* shadow = nullptr;
+  };
 
+  // Returns the arrays of each parameter's range.
+  std::vector<Arrays> RangeArrays() const;
   // Returns the ranges to update, one run each.
   std::vector<kernels::OptimizerRun> DeviceRuns(bool counted_only = false) const;
   void UpdateOnDevice(uint64_t step, double learning_rate, double gradient_scale,
                       Stream& stream) const;
   template <class T>
-  void UpdateRun(const Run& run, uint64_t step, double learning_rate, double gradient_scale) const;
+  void UpdateRun(const Run& run, const Arrays& arrays, uint64_t step, double learning_rate,
+                 double gradient_scale) const;
 
   const DenseOptions options_;
   ParameterSet* parameters_;

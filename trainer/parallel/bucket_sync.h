@@ -22,7 +22,7 @@ class BucketSync : public GradientSync {
   ~BucketSync() override;
 
   void BeginStep(int num_passes) override;
-  void BeginPass(int pass) override { gradients_->BeginPass(pass); }
+  void BeginPass(Context& context, int pass) override;
   // Waits for the sum of every bucket, first over replicas, then over holders.
   void Finish(Context& context) override;
   // Reports buckets only with several replicas. The gradients of one replica are already the sum.
@@ -31,9 +31,7 @@ class BucketSync : public GradientSync {
   }
   uint64_t gradient_bytes() const override { return gradients_->num_bytes(); }
   void Replay() override;
-  void Reduce(size_t bucket) override {
-    work_.push_back(Sum(gradients_->buckets()[bucket], bucket));
-  }
+  void Reduce(size_t bucket) override { sums_.push_back({bucket, Sum(bucket)}); }
 
  protected:
   // `holders` are those of the parameters' records.
@@ -42,25 +40,38 @@ class BucketSync : public GradientSync {
 
   // A subclass calls PlaceGradients once, when it is made.
   absl::Status PlaceGradients(const ParameterSet& parameters, const FlatLayout& layout,
-                              const AllocateBucket& allocate);
+                              GradientBucketOptions options);
   // Launches the sum of a bucket, behind the work that the stream already has.
-  virtual comm::Work Sum(const GradientBuckets::Bucket& bucket, size_t number) = 0;
+  virtual comm::Work Sum(size_t bucket) = 0;
+  // Takes a bucket whose sum over replicas is here. `in_place`: it needed none, and lies in the
+  // bucket.
+  virtual void TakeSum(size_t /*bucket*/, bool /*in_place*/) {}
   // The elements of a bucket whose sum this rank has.
-  virtual ArrayView Summed(const ArrayView& bucket) const = 0;
+  virtual ArrayView SumOf(size_t bucket) const = 0;
 
   comm::ProcessGroup& group() const { return *group_; }
   Stream& stream() const { return *stream_; }
+  GradientBuckets& gradients() const { return *gradients_; }
+  int pass() const { return pass_; }
 
  private:
-  void LaunchReady();
+  // A sum over replicas in flight.
+  struct BucketWork {
+    size_t bucket;
+    comm::Work work;
+  };
+
+  void LaunchReady(Context& context);
+  void AwaitSums(Context& context);
 
   comm::ProcessGroup* const group_;
   const HolderGroups* const holders_;
   Stream* const stream_;
   std::unique_ptr<GradientBuckets> gradients_;
   std::function<void(size_t)> on_bucket_;
-  size_t next_bucket_ = 0;        // the first bucket not launched
-  std::vector<comm::Work> work_;  // of this step, over replicas
+  int pass_ = 0;
+  size_t next_bucket_ = 0;  // the first bucket not launched
+  std::vector<BucketWork> sums_;
   std::vector<std::pair<comm::ProcessGroup*, comm::Work>> holders_work_;
 };
 

@@ -16,8 +16,8 @@ void CombinedSync::BeginStep(int num_passes) {
   for (const auto& part : parts_) part->BeginStep(num_passes);
 }
 
-void CombinedSync::BeginPass(int pass) {
-  for (const auto& part : parts_) part->BeginPass(pass);
+void CombinedSync::BeginPass(Context& context, int pass) {
+  for (const auto& part : parts_) part->BeginPass(context, pass);
 }
 
 void CombinedSync::Finish(Context& context) {

@@ -16,7 +16,7 @@ class CombinedSync final : public GradientSync {
       : parts_(std::move(parts)) {}
 
   void BeginStep(int num_passes) override;
-  void BeginPass(int pass) override;
+  void BeginPass(Context& context, int pass) override;
   void Finish(Context& context) override;
   std::optional<std::string> KeptBack() const override;
   // REQUIRES: one part only. A recording knows a bucket by its number, which is unique only within

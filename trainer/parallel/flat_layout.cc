@@ -27,11 +27,13 @@ FlatLayout LayOut(const std::vector<Parameter*>& parameters, const FlatLayoutOpt
   for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
     Parameter* const parameter = *it;
     auto open = std::find_if(filled.begin(), filled.end(), [&](const Filled& f) {
-      return f.bucket.record == parameter->record && f.bucket.num_bytes < f.limit;
+      const bool fits =
+          options.by_block ? f.bucket.block == parameter->block : f.bucket.num_bytes < f.limit;
+      return f.bucket.record == parameter->record && fits;
     });
     if (open == filled.end()) {
       const size_t limit = filled.empty() ? options.first_bucket_bytes : options.bucket_bytes;
-      open = filled.insert(open, {{parameter->record, {}, 0}, limit, 0});
+      open = filled.insert(open, {{parameter->record, parameter->block, {}, 0}, limit, 0});
     }
     FlatBucket& bucket = open->bucket;
     const auto bytes =
@@ -50,20 +52,29 @@ FlatLayout LayOut(const std::vector<Parameter*>& parameters, const FlatLayoutOpt
   return layout;
 }
 
+std::vector<FlatPiece> PiecesOfPart(const FlatBucket& bucket, int part, int num_parts) {
+  std::vector<FlatPiece> pieces;
+  const auto bytes = static_cast<int64_t>(bucket.num_bytes) / num_parts, part_begin = part * bytes;
+  for (const FlatMember& member : bucket.members) {
+    const auto element = static_cast<int64_t>(SizeOf(member.parameter->variable.dtype())),
+               offset = static_cast<int64_t>(member.offset);
+    const int64_t begin = std::max<int64_t>(0, (part_begin - offset) / element),
+                  end = std::min(member.parameter->num_elements(),
+                                 (part_begin + bytes - offset) / element);
+    if (begin >= end) continue;
+    pieces.push_back({member.parameter, begin, end - begin,
+                      static_cast<size_t>(offset + begin * element - part_begin)});
+  }
+  return pieces;
+}
+
 std::vector<optim::ElementRange> RangesOfPart(const FlatLayout& layout,
                                               const std::vector<Parameter*>& parameters, int part,
                                               int num_parts) {
   std::map<const Parameter*, optim::ElementRange> found;
   for (const FlatBucket& bucket : layout) {
-    for (const FlatMember& member : bucket.members) {
-      const auto element = static_cast<int64_t>(SizeOf(member.parameter->variable.dtype())),
-                 bytes = static_cast<int64_t>(bucket.num_bytes) / num_parts,
-                 offset = static_cast<int64_t>(member.offset);
-      const int64_t begin = std::max<int64_t>(0, (part * bytes - offset) / element),
-                    end = std::min(member.parameter->num_elements(),
-                                   ((part + 1) * bytes - offset) / element);
-      if (begin < end) found[member.parameter] = {member.parameter, begin, end - begin};
-    }
+    for (const FlatPiece& piece : PiecesOfPart(bucket, part, num_parts))
+      found[piece.parameter] = {piece.parameter, piece.begin, piece.count};
   }
   std::vector<optim::ElementRange> ranges;
   for (Parameter* const parameter : parameters) {

@@ -28,7 +28,7 @@ class GradientSync {
   // gradients.
   virtual void BeginStep(int num_passes) = 0;
   // Begins pass `pass`. Call before each pass, 0 .. num_passes - 1.
-  virtual void BeginPass(int pass) = 0;
+  virtual void BeginPass(Context& context, int pass) = 0;
   // Ends the passes. Gradients that no pass reached count as zeros. Returns when all sums are here
   // or in flight to their owner. Fails the context if a sum can be neither.
   virtual void Finish(Context& context) = 0;

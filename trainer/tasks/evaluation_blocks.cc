@@ -18,9 +18,8 @@ absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size,
       ASSIGN_OR_RETURN(const bool stop, args.stop_agreed());
       if (stop) return false;
     }
-    const data::BatchShare block{share.begin + done,
-                                 std::min(share.end, share.begin + done + block_size)};
-    if (block.begin < block.end) evaluate(block);
+    const int64_t begin = std::min(share.begin + done, share.end);
+    evaluate({begin, std::min(share.end, begin + block_size)});
   }
   return true;
 }

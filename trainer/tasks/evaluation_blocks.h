@@ -15,7 +15,9 @@
 
 namespace tandem::tasks {
 
-// Runs `evaluate` on this replica's share of `num_examples`, at most `block_size` at a time.
+// Runs `evaluate` on this replica's share of `num_examples`, at most `block_size` at a time. Every
+// replica makes equally many calls, because a model may need all of them (ZeRO stage 3). The last
+// block of a smaller share may be empty.
 // Returns false if the replicas agreed on a stop before the last block. Collective: every replica
 // calls args.stop_agreed equally often, however the shares are cut.
 absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size,

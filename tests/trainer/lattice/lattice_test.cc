@@ -70,7 +70,7 @@ std::vector<Layout> Layouts(int largest_tp) {
   std::vector<Layout> layouts;
   for (int tp = 1; tp <= largest_tp; tp *= 2) {
     for (const int dp : {1, 2, 3, 4, 8}) {
-      for (const int zero : {0, 1}) {
+      for (const int zero : {0, 1, 2, 3}) {
         for (const bool cut_rows : {false, true}) {
           if (dp * tp > 8 || (tp == 1 && cut_rows)) continue;
           if (dp * tp == 1 && zero == 0) continue;  // the serial run
@@ -99,6 +99,19 @@ TEST(LatticeTest, EveryLayoutGivesTheNumbersOfOneProcess) {
   std::printf("%d layouts give the numbers of one process\n", num_layouts);
 }
 
+// Gradients of several passes add up in whole buckets if parallel.memory_bytes has room for them.
+TEST(LatticeTest, GradientsMayStayWholeOverPasses) {
+  const Variant& variant = Variants().back();
+  const Trained serial = Train(variant.text, variant.sets, {});
+  std::vector<std::string> sets = variant.sets;
+  sets.push_back("parallel.memory_bytes=1000000");
+  for (const int zero : {2, 3}) {
+    const Layout layout{.dp = 3, .tp = 2, .zero = zero};
+    EXPECT_LT(LargestDifference(Train(variant.text, sets, layout), serial), kTolerance)
+        << layout.ToString();
+  }
+}
+
 // Products in bf16, on every processor.
 TEST(LatticeTest, CutRowsAgreeWithWholeRowsInBf16) {
   const std::vector<std::string> sets = {"optimizer.kind=ADAMW", "optimizer.learning_rate=0.003",
@@ -106,13 +119,16 @@ TEST(LatticeTest, CutRowsAgreeWithWholeRowsInBf16) {
   const RunOptions bf16{.bf16 = true};
   const Trained serial = Train(kLlama, sets, {}, bf16), cut = Train(kLlama, sets, {.tp = 4}, bf16),
                 whole = Train(kLlama, sets, {.tp = 4, .cut_rows = false}, bf16),
+                gathered = Train(kLlama, sets, {.dp = 2, .tp = 2, .zero = 3}, bf16),
                 exact = Train(kLlama, sets, {});
   ASSERT_EQ(cut.losses.size(), 20u) << cut.status;
   ASSERT_EQ(whole.losses.size(), 20u) << whole.status;
+  ASSERT_EQ(gathered.losses.size(), 20u) << gathered.status;
   EXPECT_NE(serial.losses, exact.losses);
   for (size_t i = 0; i < cut.losses.size(); ++i) {
     EXPECT_NEAR(cut.losses[i] / whole.losses[i], 1, 0.01) << "step " << i;
     EXPECT_NEAR(cut.losses[i] / serial.losses[i], 1, 0.01) << "step " << i;
+    EXPECT_NEAR(gathered.losses[i] / serial.losses[i], 1, 0.01) << "step " << i;
   }
 }
 
@@ -123,6 +139,8 @@ TEST(LatticeTest, ARunGoesOnUnderAnyOtherLayout) {
   const std::vector<Layout> layouts = {{},
                                        {.dp = 2, .tp = 2, .zero = 1},
                                        {.dp = 3, .zero = 1},
+                                       {.dp = 4, .zero = 3},
+                                       {.dp = 2, .tp = 2, .zero = 2},
                                        {.tp = 4},
                                        {.dp = 2, .tp = 4, .cut_rows = false}};
   std::vector<std::string> first = sets;

@@ -73,7 +73,7 @@ TEST(DdpTest, GradientsAreThoseOfTheWholeBatchForAnyReplicasBucketsAndPasses) {
             (*ddp)->BeginStep(passes);
             const int64_t begin = rank * kRows / size, end = (rank + 1) * kRows / size;
             for (int pass = 0; pass < passes; ++pass) {
-              (*ddp)->BeginPass(pass);
+              (*ddp)->BeginPass(context, pass);
               const int64_t n = end - begin;
               Backward(context, model.Loss(context, begin + pass * n / passes,
                                            begin + (pass + 1) * n / passes));
@@ -105,9 +105,9 @@ TEST(DdpTest, AParameterThatTheLastPassDoesNotReachIsSummedAllTheSame) {
     auto ddp = parallel::Ddp::Create(&model.parameters, &group, &fixture.stream(), {});
     ASSERT_TRUE(ddp.ok()) << ddp.status();
     (*ddp)->BeginStep(2);
-    (*ddp)->BeginPass(0);
+    (*ddp)->BeginPass(context, 0);
     Backward(context, model.Loss(context, rank * kRows / 2, (rank + 1) * kRows / 2));
-    (*ddp)->BeginPass(1);
+    (*ddp)->BeginPass(context, 1);
     const Variable hidden = Variable::Constant(RandomTensor(Shape{4, 5}, 2, kType));
     Backward(context, ops::Linear(context, hidden, model.second, Variable()));
     (*ddp)->Finish(context);
@@ -125,7 +125,7 @@ TEST(DdpTest, AReplicaWithoutRowsTakesPartWithZeros) {
     Model model;
     auto ddp = parallel::Ddp::Create(&model.parameters, &group, &fixture.stream(), {});
     (*ddp)->BeginStep(1);
-    (*ddp)->BeginPass(0);
+    (*ddp)->BeginPass(context, 0);
     Backward(context,
              rank == 0 ? model.Loss(context, 0, kRows) : model.Loss(context, kRows, kRows));
     (*ddp)->Finish(context);
@@ -145,7 +145,7 @@ TEST(DdpTest, AReplicaThatNoPassReachesAddsZerosInEveryStep) {
     for (uint64_t step = 1; step <= 2; ++step) {
       Context context(fixture.Options(step));
       (*ddp)->BeginStep(1);
-      (*ddp)->BeginPass(0);
+      (*ddp)->BeginPass(context, 0);
       if (rank == 0) Backward(context, model.Loss(context, 0, kRows));
       (*ddp)->Finish(context);
       ASSERT_TRUE(context.status().ok()) << context.status();
@@ -174,7 +174,7 @@ TEST(DdpTest, AStepThatIsGivenUpEndsItsAllReduces) {
       ASSERT_TRUE(given_up.WaitForNotificationWithTimeout(absl::Seconds(20)));
     }
     (*ddp)->BeginStep(1);
-    (*ddp)->BeginPass(0);
+    (*ddp)->BeginPass(context, 0);
     Backward(context, ops::Scale(context, weight, 2));  // launches the only bucket
     if (rank == 0) {
       ddp->reset();
@@ -195,7 +195,7 @@ TEST(DdpTest, APeerThatAbortsFailsTheContext) {
     ASSERT_TRUE(ddp.ok()) << ddp.status();
     if (rank == 1) return group.Abort(absl::UnavailableError("replica 1 is gone"));
     (*ddp)->BeginStep(1);
-    (*ddp)->BeginPass(0);
+    (*ddp)->BeginPass(context, 0);
     Backward(context, model.Loss(context, 0, kRows));
     (*ddp)->Finish(context);
     EXPECT_FALSE(context.status().ok());

@@ -36,7 +36,7 @@ TEST(FlatLayoutTest, PartsHoldEachElementOnceAndMayBeginInsideAParameter) {
     set.Constant("c", Shape{33}, 1);
     set.Constant("d", Shape{7, 11}, 1);
     for (const int parts : {1, 2, 3, 4, 7}) {
-      const FlatLayout layout = ZeroLayout(set.pointers(), parts);
+      const FlatLayout layout = ZeroLayout(set.pointers(), parts, /*stage=*/1);
       std::vector<std::vector<int>> owners;
       for (const auto& parameter : set.all())
         owners.emplace_back(static_cast<size_t>(parameter->num_elements()), 0);

@@ -14,16 +14,21 @@
 
 namespace tandem::loop {
 
+int ZeroStageOf(const Job& job) {
+  return job.parallel().dp() > 1 ? job.parallel().zero() : std::min(1, job.parallel().zero());
+}
+
 std::vector<optim::ElementRange> UpdatedHere(const Job& job, const ParameterSet& parameters,
                                              const parallel::Placements& placements,
                                              const parallel::Mesh& mesh) {
   const std::vector<Parameter*> replicated =
       PlacedAs(parameters, placements, parallel::Placement::REPLICATED);
   const int replica = mesh.dp().rank(), num_replicas = mesh.dp().size();
+  const int stage = ZeroStageOf(job);
   std::vector<optim::ElementRange> ranges =
-      job.parallel().zero() == 0 ? optim::WholeArrays(replicated)
-                                 : RangesOfPart(parallel::ZeroLayout(replicated, num_replicas),
-                                                replicated, replica, num_replicas);
+      stage == 0 ? optim::WholeArrays(replicated)
+                 : RangesOfPart(parallel::ZeroLayout(replicated, num_replicas, stage), replicated,
+                                replica, num_replicas);
   for (optim::ElementRange& range : ranges)
     range.counted = mesh.tp().rank() % std::max(1, range.parameter->record.holders) == 0;
   return ranges;
@@ -42,15 +47,20 @@ absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(
             args.rows, args.tables, args.parameters,
             job::ServedPartsOf(job, *args.parameters, args.placements), args.pushes, args.stream));
   }
-  if (job.parallel().zero() == 0) {
+  const int stage = ZeroStageOf(job);
+  if (stage == 0) {
     ASSIGN_OR_RETURN(parts.emplace_back(),
                      parallel::Ddp::Create(args.parameters, replicated, args.group, args.holders,
                                            args.stream, {}));
   } else {
-    ASSIGN_OR_RETURN(parts.emplace_back(),
-                     parallel::Zero::Create(args.parameters,
-                                            parallel::ZeroLayout(replicated, args.group->size()),
-                                            args.group, args.holders, args.stream));
+    ASSIGN_OR_RETURN(
+        parts.emplace_back(),
+        parallel::Zero::Create(args.parameters,
+                               parallel::ZeroLayout(replicated, args.group->size(), stage),
+                               args.group, args.holders, args.stream,
+                               {.stage = stage,
+                                .sum_every_pass = args.sum_every_pass,
+                                .timeout = absl::Seconds(job.runtime().timeout_seconds())}));
   }
   return std::make_unique<parallel::CombinedSync>(std::move(parts));
 }

@@ -22,6 +22,9 @@ class Job;  // proto/job.pb.h
 
 namespace tandem::loop {
 
+// parallel.zero, but at most 1 with one replica, which has nobody to share with.
+int ZeroStageOf(const Job& job);
+
 // The elements of replicated parameters that this rank updates. The first of an element's holders
 // counts it.
 std::vector<optim::ElementRange> UpdatedHere(const Job& job, const ParameterSet& parameters,
@@ -34,6 +37,8 @@ struct GradientSyncArgs {
   // The replicas. If there are several, the group's arrays lie where the parameters do.
   comm::ProcessGroup* group = nullptr;
   const parallel::HolderGroups* holders = nullptr;  // arrays as above
+  // parallel::ZeroOptions
+  bool sum_every_pass = true;
   ps::RowClient* rows = nullptr;
   ps::TableAdmin* tables = nullptr;
   sparse::StepPushes* pushes = nullptr;  // of the current step

@@ -1,9 +1,11 @@
 #include "trainer/loop/replica/replica.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/comm/text.h"
@@ -68,7 +70,8 @@ Replica::Replica(const Job& job, const tasks::JobData& data, const ReplicaEnviro
       output(environment.output),
       pool(job.runtime().threads()),
       stream(&pool, environment.device),
-      parameters(job.seed(), environment.parameters, &stream),
+      parameters(job.seed(), environment.parameters, &stream,
+                 /*has_values=*/ZeroStageOf(job) < 3),
       tensor_group(mesh.shape().tp > 1 ? std::make_unique<parallel::TensorGroup>(
                                              &arrays.tp(), job.parallel().sequence_parallel())
                                        : nullptr),
@@ -96,8 +99,7 @@ absl::Status Replica::Connect() {
     return absl::InternalError(
         absl::StrCat("parallel.tp is ", mesh.shape().tp, ", but the model cuts no parameter"));
   }
-  RETURN_IF_ERROR(
-      CheckMemory(parameters, dense, static_cast<uint64_t>(job.parallel().memory_bytes())));
+  RETURN_IF_ERROR(CheckMemory(job, parameters, dense));
   ASSIGN_OR_RETURN(holders, parallel::HolderGroups::Create(parameters, &mesh.tp(), Deadline()));
   RETURN_IF_ERROR(VerifySameData(data, world, Deadline()));
   std::vector<TableSpec> tables = job::TableSpecsOf(job);
@@ -113,10 +115,15 @@ absl::Status Replica::Connect() {
                                    .placements = *placements,
                                    .group = &arrays.dp(),
                                    .holders = (array_holders ? array_holders : holders).get(),
+                                   .sum_every_pass = !HasRoomForGradients(job, parameters, dense),
                                    .rows = clients.rows,
                                    .tables = clients.tables,
                                    .pushes = &pushes,
                                    .stream = &stream}));
+  if (const uint64_t bytes = arrays.dp().private_bytes(); bytes > 0) {
+    Note(absl::StrFormat("no shared memory for %.0f MB of gradients; their sums take one more copy",
+                         std::ceil(static_cast<double>(bytes) / (1 << 20))));
+  }
   return absl::OkStatus();
 }
 
@@ -172,16 +179,20 @@ absl::StatusOr<absl::uint128> Replica::VerifiedHash(const char* what) {
   const auto verify = [&](comm::ProcessGroup& group, int num_holders) -> absl::Status {
     optim::DenseState held{&parameters, {}, {}};
     for (const auto& parameter : parameters.all()) {
-      const bool here = num_holders == 0 || parameter->record.holders == num_holders;
-      held.entries.push_back(here ? optim::DenseState::Entry{0, parameter->variable.value(), {}}
-                                  : optim::DenseState::Entry());
+      const LeafNode& leaf = parameter->variable.leaf();
+      optim::DenseState::Entry& entry = held.entries.emplace_back();
+      if (num_holders > 0 && parameter->record.holders != num_holders) continue;
+      if (ZeroStageOf(job) == 3)
+        entry = {leaf.value_part().begin, leaf.value_part().elements, {}};
+      else
+        entry = {0, leaf.held_value(), {}};
     }
     const absl::uint128 hash = held.Hash();
     RETURN_IF_ERROR(stream.status());
     return parallel::VerifyEqual(group, absl::Uint128Low64(hash), what, Deadline());
   };
   absl::uint128 sum = OwnedState().Hash();
-  RETURN_IF_ERROR(verify(mesh.dp(), /*num_holders=*/0));
+  if (ZeroStageOf(job) < 3) RETURN_IF_ERROR(verify(mesh.dp(), /*num_holders=*/0));
   for (const auto& [num_holders, group] : holders->groups())
     RETURN_IF_ERROR(verify(*group, num_holders));
   RETURN_IF_ERROR(SumOverRanks(world, &sum, Deadline()));

@@ -3,6 +3,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "proto/job.pb.h"
+#include "trainer/loop/replica/make_gradient_sync.h"
 
 namespace tandem::loop {
 
@@ -25,8 +27,10 @@ class BufferSum {
 uint64_t WeightBytes(const ParameterSet& parameters) {
   BufferSum sum;
   for (const auto& parameter : parameters.all()) {
-    sum.Add(parameter->variable.value());
-    sum.Add(parameter->variable.leaf().shadow());
+    const LeafNode& leaf = parameter->variable.leaf();
+    sum.Add(leaf.held_value());
+    sum.Add(leaf.value_part().elements);
+    sum.Add(leaf.held_shadow());
   }
   return sum.bytes();
 }
@@ -39,6 +43,16 @@ uint64_t SlotBytes(const ParameterSet& parameters, const optim::DenseOptimizer& 
   return sum.bytes();
 }
 
+// The memory of the state under a stage of ZeRO, before gradients have memory.
+StateBytes NeedOf(const ParameterSet& parameters, const optim::DenseOptimizer& dense, int stage) {
+  const uint64_t element = SizeOf(parameters.dtype()),
+                 parts = element * static_cast<uint64_t>(dense.num_updated());
+  uint64_t whole = 0;
+  for (const auto& parameter : parameters.all())
+    whole += element * static_cast<uint64_t>(parameter->num_elements());
+  return {stage >= 3 ? parts : whole, stage >= 2 ? parts : whole, SlotBytes(parameters, dense)};
+}
+
 }  // namespace
 
 StateBytes StateBytesOf(const ParameterSet& parameters, const parallel::GradientSync& sync,
@@ -46,19 +60,23 @@ StateBytes StateBytesOf(const ParameterSet& parameters, const parallel::Gradient
   return {WeightBytes(parameters), sync.gradient_bytes(), SlotBytes(parameters, dense)};
 }
 
-absl::Status CheckMemory(const ParameterSet& parameters, const optim::DenseOptimizer& dense,
-                         uint64_t limit) {
+absl::Status CheckMemory(const Job& job, const ParameterSet& parameters,
+                         const optim::DenseOptimizer& dense) {
+  const auto limit = static_cast<uint64_t>(job.parallel().memory_bytes());
   if (limit == 0) return absl::OkStatus();
-  StateBytes need{WeightBytes(parameters), 0, SlotBytes(parameters, dense)};
-  for (const auto& parameter : parameters.all()) {
-    need.gradients +=
-        static_cast<uint64_t>(parameter->num_elements()) * SizeOf(parameter->variable.dtype());
-  }
+  const StateBytes need = NeedOf(parameters, dense, ZeroStageOf(job));
   if (need.total() <= limit) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "parallel.memory_bytes is ", limit, ", but a rank of this layout needs ", need.total(),
       ": weights ", need.weights, ", gradients ", need.gradients, ", optimizer slots ", need.slots,
       "; allowed: at least that, 0 for no limit, or a layout with more tp or zero"));
+}
+
+bool HasRoomForGradients(const Job& job, const ParameterSet& parameters,
+                         const optim::DenseOptimizer& dense) {
+  StateBytes need = NeedOf(parameters, dense, ZeroStageOf(job));
+  need.gradients = NeedOf(parameters, dense, /*stage=*/0).gradients;
+  return need.total() <= static_cast<uint64_t>(job.parallel().memory_bytes());
 }
 
 }  // namespace tandem::loop

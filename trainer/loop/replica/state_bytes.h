@@ -9,6 +9,10 @@
 #include "trainer/optim/dense_optimizer.h"
 #include "trainer/parallel/gradient_sync.h"
 
+namespace tandem {
+class Job;  // proto/job.pb.h
+}
+
 namespace tandem::loop {
 
 struct StateBytes {
@@ -19,9 +23,13 @@ struct StateBytes {
 StateBytes StateBytesOf(const ParameterSet& parameters, const parallel::GradientSync& sync,
                         const optim::DenseOptimizer& dense);
 
-// Returns InvalidArgument, with what is needed, if the state takes more than `limit` bytes. 0: no
-// limit. Asked before the gradients have memory.
-absl::Status CheckMemory(const ParameterSet& parameters, const optim::DenseOptimizer& dense,
-                         uint64_t limit);
+// Returns InvalidArgument, with what is needed, if the state takes more than
+// parallel.memory_bytes. 0: no limit. Asked before the gradients have memory.
+absl::Status CheckMemory(const Job& job, const ParameterSet& parameters,
+                         const optim::DenseOptimizer& dense);
+// True if ZeRO may keep whole gradients during a step of several passes, because
+// parallel.memory_bytes says that they have room.
+bool HasRoomForGradients(const Job& job, const ParameterSet& parameters,
+                         const optim::DenseOptimizer& dense);
 
 }  // namespace tandem::loop

@@ -1,5 +1,7 @@
 #include "trainer/parallel/data_parallel/ddp.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
@@ -18,14 +20,15 @@ absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters,
                                                  const HolderGroups* holders, Stream* stream,
                                                  const FlatLayoutOptions& options) {
   std::unique_ptr<Ddp> ddp(new Ddp(group, holders, stream));
-  AllocateBucket allocate;
-  if (group->size() > 1) allocate = [group](size_t bytes) { return group->Allocate(bytes); };
-  RETURN_IF_ERROR(ddp->PlaceGradients(*parameters, LayOut(members, options), allocate));
+  GradientBucketOptions gradients;
+  if (group->size() > 1)
+    gradients.allocate = [group](size_t bytes) { return group->Allocate(bytes); };
+  RETURN_IF_ERROR(ddp->PlaceGradients(*parameters, LayOut(members, options), std::move(gradients)));
   return ddp;
 }
 
-comm::Work Ddp::Sum(const GradientBuckets::Bucket& bucket, size_t number) {
-  return group().AllReduce(bucket.view, {.stream = &stream(), .tag = StableHash("ddp") + number});
+comm::Work Ddp::Sum(size_t bucket) {
+  return group().AllReduce(SumOf(bucket), {.stream = &stream(), .tag = StableHash("ddp") + bucket});
 }
 
 absl::Status VerifyEqual(comm::ProcessGroup& group, uint64_t value, const char* what,

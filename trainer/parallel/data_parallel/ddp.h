@@ -28,8 +28,8 @@ class Ddp final : public BucketSync {
 
  private:
   using BucketSync::BucketSync;
-  comm::Work Sum(const GradientBuckets::Bucket& bucket, size_t number) override;
-  ArrayView Summed(const ArrayView& bucket) const override { return bucket; }
+  comm::Work Sum(size_t bucket) override;
+  ArrayView SumOf(size_t bucket) const override { return gradients().buckets()[bucket].view; }
 };
 
 // Returns Ok if `value` is the same on all ranks, and Internal if replicas have drifted apart.

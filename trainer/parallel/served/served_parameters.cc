@@ -47,8 +47,7 @@ absl::StatusOr<std::unique_ptr<ServedParameters>> ServedParameters::Create(
         GradientBuckets::Create(
             *parameters,
             LayOut(part.parameters, {.bucket_bytes = kBucketBytes, .unit_bytes = kChunkBytes}),
-            stream, /*allocate=*/nullptr,
-            [made = made.get(), &table](Context& context, size_t bucket) {
+            stream, {}, [made = made.get(), &table](Context& context, size_t bucket) {
               made->Push(context, table, bucket);
             }));
     for (const GradientBuckets::Bucket& bucket : table.gradients->buckets()) {
@@ -180,7 +179,7 @@ void ServedParameters::BeginStep(int num_passes) {
   for (const auto& table : tables_) table->gradients->BeginStep(num_passes);
 }
 
-void ServedParameters::BeginPass(int pass) {
+void ServedParameters::BeginPass(Context& /*context*/, int pass) {
   for (const auto& table : tables_) table->gradients->BeginPass(pass);
 }
 

@@ -43,7 +43,7 @@ class ServedParameters final : public GradientSync {
   ~ServedParameters() override;  // waits for a pull, which writes into this object's memory
 
   void BeginStep(int num_passes) override;
-  void BeginPass(int pass) override;
+  void BeginPass(Context& context, int pass) override;
   void Finish(Context& context) override;
   std::optional<std::string> KeptBack() const override;
   // Accepts only null, because passes with served parameters are not recorded.

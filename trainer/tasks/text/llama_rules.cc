@@ -36,8 +36,6 @@ void LlamaRules::Check(const Job& job, Limits* limits) {
   limits->Positive(model, path, "rope_theta");
   limits->Positive(model, path, "init_stddev");
   limits->Positive(model, path, "embedding_stddev");
-  if (job.device() == CUDA)
-    limits->Refuse("device", "CUDA", "CPU with llama, which has no CUDA kernels yet");
   const int dim = DimOf(model), heads = HeadsOf(model), kv_heads = KvHeadsOf(model);
   if (heads > 0 && kv_heads > 0 && heads % kv_heads != 0) {
     limits->Refuse(path + "kv_heads", kv_heads,
@@ -60,7 +58,6 @@ void LlamaRules::Check(const Job& job, Limits* limits) {
 
 void LlamaRules::Resolve(Job* job) {
   Llama& model = *job->mutable_model()->mutable_llama();
-  job->set_device(CPU);
   if (!model.has_max_length()) model.set_max_length(256);
   if (!model.has_layers()) model.set_layers(4);
   model.set_heads(HeadsOf(model));
