@@ -104,7 +104,7 @@ absl::Status Train(rpc::MasterClient& master) {
     Context context({.stream = &stream, .step = step, .deadline = Soon()});
     remote::DistAutogradContext autograd(*host, context);
     ddp->BeginStep(1);
-    ddp->BeginPass(0);
+    ddp->BeginPass(context, 0);
     ASSIGN_OR_RETURN(const auto pooled,
                      bag.Forward(autograd.frame(), {Variable::Constant(batch.ids),
                                                     Variable::Constant(batch.offsets)}));

@@ -79,19 +79,27 @@ layout_rows() {
 
 accept_layouts() {
   layout_data
-  layout_rows synthetic 1 "--set optimizer.warmup_steps=0" "--dp 2 --tp 2 --ps 2" "--tp 2 --local" "--dp 3 --ps 1" "--dp 2 --zero 1 --local"
-  layout_rows retail .5 "" "--dp 2 --tp 2 --zero 1 --ps 2" "--tp 2 --local" "--dp 3 --ps 1" "--dp 2 --tp 2 --local"
+  layout_rows synthetic 1 "--set optimizer.warmup_steps=0" "--dp 2 --tp 2 --ps 2" "--tp 2 --local" "--dp 3 --ps 1" "--dp 4 --zero 3 --ps 1"
+  layout_rows retail .5 "" "--dp 2 --tp 2 --zero 1 --ps 2" "--tp 2 --local" "--dp 3 --zero 2 --ps 1" "--dp 2 --tp 2 --zero 3 --local"
   [[ -s $layout_text ]] || { row "layouts of language models" "" "no tinyshakespeare" skipped && return; }
   layout_rows tiny_llama .3 "" "--dp 2 --tp 2 --zero 1" "--tp 2 --local" "--tp 4" "--tp 8 --local" "--dp 3 --local" "--dp 3 --zero 1" \
-    "--dp 2 --tp 4 --zero 1 --local" "--dp 2 --tp 2 --set parallel.sequence_parallel=false" "--dp 4 --zero 1 --local" \
-    "--tp 4 --local --set parallel.sequence_parallel=false" "--dp 3 --tp 2 --zero 1 --local" "--dp 2 --tp 2 --set train.accumulate=2"
-  layout_rows nano_gpt_cpu .3 "" "--dp 2 --tp 2 --zero 1" "--tp 4 --local" "--dp 3 --zero 1 --local" "--dp 2 --tp 4 --local"
-  layout_rows nano_gpt_cpu .3 "--set placement=PS" "--dp 2 --tp 2 --ps 2" "--tp 4 --ps 1" "--dp 3 --zero 1 --local" \
-    "--dp 2 --tp 2 --zero 1 --ps 2"
+    "--dp 2 --tp 4 --zero 1 --local" "--dp 2 --tp 2 --set parallel.sequence_parallel=false" "--dp 4 --zero 3" \
+    "--tp 4 --local --set parallel.sequence_parallel=false" "--dp 2 --tp 2 --zero 3" "--dp 3 --tp 2 --zero 2 --local --set train.accumulate=2"
+  layout_rows nano_gpt_cpu .3 "" "--dp 2 --tp 2 --zero 1" "--tp 4 --local" "--dp 3 --zero 3 --local" "--dp 2 --tp 4 --local"
+  layout_rows nano_gpt_cpu .3 "--set placement=PS" "--dp 2 --tp 2 --ps 2" "--tp 4 --ps 1" "--dp 4 --zero 3 --ps 2" \
+    "--dp 2 --tp 2 --zero 2 --ps 2"
 }
 
 # hash_saved NAME: of the newest checkpoint.
 hash_saved() { "$tandem" inspect "$work/$1/checkpoints" 2>/dev/null | awk '$1 == "params_hash" { print $2 }'; }
+
+# layout_resume NAME ARGUMENTS...: goes on in $work/NAME.
+layout_resume() {
+  local name=$1
+  shift
+  timeout 120 "$tandem" launch examples/char_lm/tiny_llama.textproto --out "$work/$name" --resume --set data.path="$layout_text" \
+    --set train.log_every_steps=1 --set train.precision=F32 --set optimizer.schedule=CONSTANT "$@" >"$work/$name.txt" 2>&1
+}
 
 accept_reshard() {
   layout_data
@@ -100,18 +108,29 @@ accept_reshard() {
   layout_run reshard-1 tiny_llama --local --trainers 1 "${more[@]}"
   # shellcheck disable=SC2086  # words
   layout_run reshard-20 tiny_llama $first
-  hash=$(hash_saved reshard-20)
-  for layout in "--dp 4 --zero 1" "--tp 4" "--local --trainers 1"; do
+  # shellcheck disable=SC2086
+  layout_run reshard-saved tiny_llama $first --set train.max_steps=21 --set train.eval_every_steps=1000 --set checkpoint.every_steps=20 --set checkpoint.keep=3
+  rm -rf "$work/reshard-saved/checkpoints/step-00000021"
+  hash=$(hash_saved reshard-saved)
+  for layout in "--dp 4 --zero 3" "--tp 4" "--local --trainers 1"; do
     rm -rf "$work/reshard-n"
     cp -r "$work/reshard-20" "$work/reshard-n"
     # shellcheck disable=SC2086
-    timeout 120 "$tandem" launch examples/char_lm/tiny_llama.textproto --out "$work/reshard-n" --resume --set data.path="$layout_text" \
-      --set train.log_every_steps=1 --set train.precision=F32 --set optimizer.schedule=CONSTANT "${more[@]}" $layout \
-      >"$work/reshard-n.txt" 2>&1
+    layout_resume reshard-n "${more[@]}" $layout
     whole=$(worst loss "$work/reshard-n" "$work/reshard-1" metrics.jsonl 40)
     row "20 steps under $first, 20 under $layout: losses" "<= 1e-5" "$whole" "$(verdict within "$whole" 0 1e-5)"
   done
-  row "params_hash that inspect prints after 20 steps" "a hash" "${hash:-none}" "$(verdict test -n "$hash")"
+  # A run that goes on from step 20 and ends there makes the evaluation that is due now, and saves again.
+  for layout in "$first" "--dp 4 --zero 3" "--dp 2 --zero 2 --local" "--tp 4" "--local --trainers 1"; do
+    rm -rf "$work/reshard-n"
+    cp -r "$work/reshard-saved" "$work/reshard-n"
+    touch -d 2000-01-01 "$work/reshard-n/checkpoints"/step-*/*
+    # shellcheck disable=SC2086
+    layout_resume reshard-n --set train.max_steps=20 --set train.eval_every_steps=20 $layout
+    whole=$(find "$work/reshard-n/checkpoints" -name dense.safetensors -newermt 2001-01-01 | wc -l)
+    row "loaded and saved again under $layout: params_hash, files anew" "$hash, 1" "$(hash_saved reshard-n), $whole" \
+      "$(verdict test -n "$hash" -a "$(hash_saved reshard-n), $whole" = "$hash, 1")"
+  done
 }
 
 # state_row WHAT MODEL WANTED ARGUMENTS...: model_state_bytes of a run beside WANTED, an expression of n, the number of parameters.
@@ -125,6 +144,33 @@ state_row() {
   row "model_state_bytes, $what: measured / formula" ".98 to 1.02" "$ratio" "$(verdict within "$ratio" .98 1.02)"
 }
 
+# peak_of ZERO: the largest VmHWM of a trainer of a GPT of 41 M parameters under dp 4, in bytes; evaluation and checkpoint included.
+peak_of() {
+  local peak=0 run process now
+  layout_run peak nano_gpt_cpu --dp 4 --zero "$1" --set model.gpt.dim=512 --set model.gpt.heads=8 --set model.gpt.ffn_dim=2048 \
+    --set model.gpt.layers=13 --set train.batch_size=4 --set train.max_steps=3 --set train.eval_every_steps=3 \
+    --set optimizer.kind=ADAM --set optimizer.weight_decay=0 &
+  run=$!
+  while kill -0 $run 2>/dev/null; do
+    for process in $(pgrep -f "^tandem trainer"); do
+      now=$(awk '$1 == "VmHWM:" { print $2 * 1024 }' "/proc/$process/status" 2>/dev/null)
+      ((${now:-0} > peak)) && peak=$now
+    done
+    sleep .05
+  done
+  wait $run && echo "$peak" || echo none
+}
+
+peak_rows() {
+  local zero0 zero3 n part
+  zero0=$(peak_of 0)
+  zero3=$(peak_of 3)
+  n=$(field "$work/peak" dense_parameters)
+  part=$(awk -v a="$zero0" -v b="$zero3" -v n="$n" 'BEGIN { printf "%.2f", (a - b) / (12 * n) }')
+  row "VmHWM, GPT of $n parameters, dp 4, from zero 0 to 3: fall / formula" "at least .7" \
+    "$part ($((zero0 >> 20)) to $((zero3 >> 20)) MB)" "$(verdict within "$part" .7 100)"
+}
+
 accept_memory() {
   layout_data
   [[ -s $layout_text ]] || { row "memory" "" "no tinyshakespeare" skipped && return; }
@@ -132,6 +178,8 @@ accept_memory() {
   for d in 2 4; do
     state_row "zero 0, dp $d" tiny_llama "16 * n" --dp $d
     state_row "zero 1, dp $d" tiny_llama "(8 + 8 / $d) * n" --dp $d --zero 1
+    state_row "zero 2, dp $d" tiny_llama "(4 + 12 / $d) * n" --dp $d --zero 2
+    state_row "zero 3, dp $d" tiny_llama "16 / $d * n" --dp $d --zero 3
     state_row "tp $d" nano_gpt_cpu "16 * ((n - $whole) / $d + $whole)" --tp $d
   done
   local limit=$((13 * $(field "$work/memory" dense_parameters))) code
@@ -139,22 +187,23 @@ accept_memory() {
   code=$?
   row "zero 0 above parallel.memory_bytes" "exit 2, named" "exit $code, $(grep -o 'needs [0-9]*' "$work/memory.txt" | head -1)" \
     "$(verdict test "$code" = 2 -a -n "$(grep 'needs [0-9]*: weights' "$work/memory.txt")")"
-  layout_run memory tiny_llama --local --dp 2 --zero 1 --set parallel.memory_bytes=$limit --set optimizer.kind=ADAM \
+  layout_run memory tiny_llama --local --dp 2 --zero 3 --set parallel.memory_bytes=$limit --set optimizer.kind=ADAM \
     --set optimizer.weight_decay=0
   code=$?
-  row "zero 1 below it" "exit 0" "exit $code" "$(verdict test "$code" = 0)"
+  row "zero 3 below it" "exit 0" "exit $code" "$(verdict test "$code" = 0)"
+  peak_rows
 }
 
 # bytes_of AXIS: of the run's collective_bytes.
 bytes_of() { sed 's/.*"collective_bytes":{\([^}]*\)}.*/\1/' "$work/bytes/summary.json" | tr ',' '\n' | sed -n "s/\"$1\"://p"; }
 
-# bytes_row DP TP ZERO CUT: bytes of a step of tiny Llama beside the terms of its layers. T tokens of width 128 in 4 layers; n parameters,
-# of which 1,152 in norms and 8,192 a layer in heads of keys and values.
+# bytes_row DP TP ZERO CUT [PASSES]: bytes of a step of tiny Llama beside the terms of its layers. T tokens of width 128 in 4 layers; n
+# parameters, of which 1,152 in norms and 8,192 a layer in heads of keys and values.
 bytes_row() {
-  local dp=$1 tp=$2 zero=$3 cut=$4 what wanted
+  local dp=$1 tp=$2 zero=$3 cut=$4 passes=${5:-1} what wanted
   layout_run bytes tiny_llama --local --dp "$dp" --tp "$tp" --zero "$zero" --set train.max_steps=5 --set train.eval_every_steps=5 \
-    --set optimizer.max_grad_norm=0 $([[ $tp -gt 1 ]] && echo "--set parallel.sequence_parallel=$cut")
-  wanted=$(awk -v dp="$dp" -v tp="$tp" -v cut="$cut" -v n="$(field "$work/bytes" dense_parameters)" 'BEGIN {
+    --set optimizer.max_grad_norm=0 --set train.accumulate="$passes" $([[ $tp -gt 1 ]] && echo "--set parallel.sequence_parallel=$cut")
+  wanted=$(awk -v dp="$dp" -v tp="$tp" -v zero="$zero" -v passes="$passes" -v cut="$cut" -v n="$(field "$work/bytes" dense_parameters)" 'BEGIN {
     T = 12 * 64 / dp; rows = T * 128 * 4; norms = 1152
     if (tp > 1) {
       layers = 4 * (cut == "true" ? 10 : 8) * rows   # 4 gathers and scatters each way and 2 again, or 4 sums
@@ -164,13 +213,16 @@ bytes_row() {
       copies = tp > 2 ? 2 * 4 * 8192 / 2 * 4 : 0     # two ranks hold each head of keys and values
     }
     held = tp == 1 ? n : (n - norms) / tp + norms + (tp > 2 ? 4 * 8192 * (1 / 2 - 1 / tp) : 0)
-    gradients = dp > 1 ? 2 * held * 4 : 0            # an all-reduce, or a reduce-scatter and a gather
+    if (dp > 1) {
+      gradients = (zero == 0 ? 2 : zero == 1 ? 1 : passes) * held * 4  # an all-reduce, or reduce-scatters
+      weights = (zero == 0 ? 0 : zero < 3 ? 1 : 2 * passes) * held * 4 # gathers
+    }
     votes = dp * tp > 1 ? 2 * 24 + (tp > 1 ? 16 : 0) : 0
-    printf "%d layers %d ends %d losses %d norms %d copies %d gradients %d votes %d", layers + ends + losses + small + copies + gradients + votes,
-      layers, ends, losses, small, copies, gradients, votes
+    printf "%d layers %d ends %d losses %d norms %d copies %d gradients %d weights %d votes %d",
+      layers + ends + losses + small + copies + gradients + weights + votes, layers, ends, losses, small, copies, gradients, weights, votes
   }')
   what=$(($(bytes_of tp) + $(bytes_of dp) + $(bytes_of all)))
-  row "bytes a step, dp $dp tp $tp zero $zero cut rows $cut: $wanted" ".98 to 1.02" \
+  row "bytes a step, dp $dp tp $tp zero $zero cut rows $cut passes $passes: $wanted" ".98 to 1.02" \
     "$(awk -v a="$what" -v b="${wanted%% *}" 'BEGIN { printf "%.4f", a / b }')" \
     "$(verdict within "$(awk -v a="$what" -v b="${wanted%% *}" 'BEGIN { print a / b }')" .98 1.02)"
 }
@@ -180,7 +232,7 @@ accept_bytes() {
   [[ -s $layout_text ]] || { row "bytes" "" "no tinyshakespeare" skipped && return; }
   local layout
   for layout in "2 1 0 false" "4 1 1 false" "3 1 1 false" "1 2 0 true" "1 2 0 false" "1 4 0 true" "1 4 0 false" "2 2 0 true" "2 2 1 true" \
-    "2 2 1 false" "2 4 1 true" "3 2 1 true"; do
+    "2 2 1 false" "2 4 1 true" "3 2 1 true" "4 1 2 false" "2 1 2 false 2" "4 1 3 false" "2 1 3 false 2" "2 2 3 true"; do
     # shellcheck disable=SC2086  # words
     bytes_row $layout
   done
