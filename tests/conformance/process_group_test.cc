@@ -267,6 +267,38 @@ TEST_P(ProcessGroupTest, MessagesBetweenEachPairArriveInOrder) {
   });
 }
 
+// All ranks of a ring launch at once, with messages longer than any channel, and of different
+// lengths.
+TEST_P(ProcessGroupTest, MessagesGoRoundARingTogether) {
+  Run([this](ProcessGroup& group) {
+    if (size() == 1) return;
+    const int rank = group.rank(), right = (rank + 1) % size(), left = (rank + size() - 1) % size();
+    for (const int64_t count : {0, 1, 1001, 300001}) {
+      const auto length = [count](int of) { return count * (1 + of % 3); };
+      Array<int64_t> sent = Values<int64_t>(rank, length(rank)), received(length(left));
+      const Work work = group.SendRecv(View(sent), right, View(received), left, Args());
+      ASSERT_TRUE(work.Wait(Soon()).ok());
+      EXPECT_TRUE(received == Values<int64_t>(left, length(left))) << count;
+    }
+  });
+}
+
+TEST_P(ProcessGroupTest, AnExchangeMeetsASendAndARecv) {
+  Run([this](ProcessGroup& group) {
+    if (size() == 1 || group.rank() > 1) return;
+    Array<int64_t> mine = Values<int64_t>(group.rank(), 1000), theirs(1000);
+    std::vector<Work> works;
+    if (group.rank() == 0) {
+      works.push_back(group.SendRecv(View(mine), 1, View(theirs), 1, Args()));
+    } else {
+      works.push_back(group.Recv(View(theirs), 0, Args()));
+      works.push_back(group.Send(View(mine), 0, Args()));
+    }
+    for (const Work& work : works) ASSERT_TRUE(work.Wait(Soon()).ok());
+    EXPECT_TRUE(theirs == Values<int64_t>(1 - group.rank(), 1000));
+  });
+}
+
 TEST_P(ProcessGroupTest, NobodyLeavesABarrierBeforeEverybodyEntered) {
   std::atomic<int> entered{0};
   Run([&](ProcessGroup& group) {

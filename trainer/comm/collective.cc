@@ -24,6 +24,8 @@ const char* NameOf(CollectiveKind kind) {
       return "Send";
     case CollectiveKind::RECV:
       return "Recv";
+    case CollectiveKind::SEND_RECV:
+      return "SendRecv";
   }
   return "?";
 }
@@ -49,8 +51,35 @@ absl::Status Mismatch(int rank, const Description& mine, int other_rank,
 
 }  // namespace
 
-bool IsPointToPoint(CollectiveKind kind) {
-  return kind == CollectiveKind::SEND || kind == CollectiveKind::RECV;
+bool IsPointToPoint(CollectiveKind kind) { return Sends(kind) || Receives(kind); }
+
+bool TakesPart(const Description& description, int rank) {
+  return !IsPointToPoint(description.kind) || rank == description.root ||
+         (description.kind == CollectiveKind::SEND_RECV && rank == description.source);
+}
+
+bool Sends(CollectiveKind kind) {
+  return kind == CollectiveKind::SEND || kind == CollectiveKind::SEND_RECV;
+}
+
+bool Receives(CollectiveKind kind) {
+  return kind == CollectiveKind::RECV || kind == CollectiveKind::SEND_RECV;
+}
+
+Description SendHalf(const Collective& collective) {
+  Description half = collective.description;
+  half.kind = CollectiveKind::SEND;
+  return half;
+}
+
+Description RecvHalf(const Collective& collective) {
+  Description half = collective.description;
+  if (half.kind == CollectiveKind::SEND_RECV) {
+    half.root = half.source;
+    half.count = collective.output.num_elements();
+  }
+  half.kind = CollectiveKind::RECV;
+  return half;
 }
 
 bool IsBarrier(const Description& description) {
@@ -74,6 +103,8 @@ const char* SpanName(const Description& description) {
       return "send";
     case CollectiveKind::RECV:
       return "recv";
+    case CollectiveKind::SEND_RECV:
+      return "send_recv";
   }
   return "?";
 }
@@ -99,14 +130,15 @@ std::string Description::ToString() const {
     absl::StrAppend(&text, NameOf(op), ", ", order == SumOrder::TREE ? "TREE" : "ANY", ", ");
   if (kind == CollectiveKind::BROADCAST) absl::StrAppend(&text, "root ", root, ", ");
   if (IsPointToPoint(kind))
-    absl::StrAppend(&text, kind == CollectiveKind::SEND ? "to" : "from", " rank ", root, ", ");
+    absl::StrAppend(&text, Sends(kind) ? "to" : "from", " rank ", root, ", ");
+  if (kind == CollectiveKind::SEND_RECV) absl::StrAppend(&text, "from rank ", source, ", ");
   return absl::StrCat(text, "tag ", tag, ")");
 }
 
 bool Description::operator==(const Description& other) const {
   return sequence == other.sequence && tag == other.tag && count == other.count &&
-         root == other.root && kind == other.kind && dtype == other.dtype && op == other.op &&
-         order == other.order;
+         root == other.root && source == other.source && kind == other.kind &&
+         dtype == other.dtype && op == other.op && order == other.order;
 }
 
 absl::Status CheckSame(int rank, const Description& mine, int other_rank,

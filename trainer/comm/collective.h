@@ -23,16 +23,18 @@ enum class CollectiveKind : uint8_t {
   BROADCAST,
   ALL_TO_ALL_V,
   SEND,
-  RECV
+  RECV,
+  SEND_RECV
 };
 
 // Plain bytes, because a description travels through shared memory.
 struct Description {
-  // Position among the group's collectives; Send and Recv have their own count.
+  // Position among the group's collectives; messages have their own count.
   uint64_t sequence = 0;
   uint64_t tag = 0;
-  int64_t count = 0;  // elements of one rank's share; 0 if ranks may differ (AllToAllV)
-  int32_t root = 0;   // Broadcast: the root. Send, Recv: the peer.
+  int64_t count = 0;   // elements of one rank's share; 0 if ranks may differ (AllToAllV)
+  int32_t root = 0;    // Broadcast: the root. Send, Recv: the peer. SendRecv: whom it sends to.
+  int32_t source = 0;  // SendRecv: whom it receives from
   CollectiveKind kind = CollectiveKind::ALL_REDUCE;
   DType dtype = DType::U8;
   ReduceOp op = ReduceOp::SUM;
@@ -45,14 +47,21 @@ struct Description {
 
 struct Collective {
   Description description;
-  ArrayView output;  // AllReduce, Broadcast, Recv: the view itself
-  ArrayView input;   // Send: the view itself
+  ArrayView output;  // AllReduce, Broadcast: the view itself. Recv, SendRecv: what arrives.
+  ArrayView input;   // Send, SendRecv: what leaves
   std::vector<int64_t> recv_counts = {}, send_counts = {};  // AllToAllV only
   // On a device: the arrays are computed once `ready` has happened. Null: they are already.
   std::shared_ptr<const Event> ready = nullptr;
 };
 
 bool IsPointToPoint(CollectiveKind kind);
+// True if `rank` takes part in the operation of another rank: its peer, or any of a collective.
+bool TakesPart(const Description& description, int rank);
+// The halves of a point-to-point operation, each a Send or a Recv.
+bool Sends(CollectiveKind kind);
+bool Receives(CollectiveKind kind);
+Description SendHalf(const Collective& collective);
+Description RecvHalf(const Collective& collective);
 // An AllReduce without elements.
 bool IsBarrier(const Description& description);
 // The operation's name in traces; a string literal.

@@ -80,6 +80,11 @@ class ProcessGroup {
   // Point to point. Messages of each (sender, receiver) pair are matched in order.
   virtual Work Send(const ArrayView& view, int target, CollectiveArgs args) = 0;
   virtual Work Recv(const ArrayView& view, int source, CollectiveArgs args) = 0;
+  // Sends to `target` and receives from `source` together, so that ranks in a ring, or two ranks
+  // that exchange arrays of any size, cannot wait for each other. Each half is a message like those
+  // of Send and Recv, and meets a peer's Send, Recv or SendRecv. One dtype.
+  virtual Work SendRecv(const ArrayView& sent, int target, const ArrayView& received, int source,
+                        CollectiveArgs args) = 0;
 
   // Makes a new group of the ranks that pass the same color, ordered by (key, rank). Collective
   // over this group.

@@ -129,6 +129,20 @@ Work QueuedGroup::Recv(const ArrayView& view, int source, CollectiveArgs args) {
                 {{}, view, {}, {}, {}});
 }
 
+Work QueuedGroup::SendRecv(const ArrayView& sent, int target, const ArrayView& received, int source,
+                           CollectiveArgs args) {
+  CheckDense(sent);
+  CheckDense(received);
+  TANDEM_CHECK(sent.dtype == received.dtype);
+  for (const int peer : {target, source})
+    TANDEM_CHECK(peer >= 0 && peer < size_ && peer != rank_)
+        << "rank " << rank_ << " exchanges with " << peer << " of " << size_;
+  Collective collective{{}, received, sent, {}, {}};
+  collective.description.source = source;
+  return Launch(CollectiveKind::SEND_RECV, target, sent.num_elements(), sent.dtype, args,
+                std::move(collective));
+}
+
 Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dtype,
                          const CollectiveArgs& args, Collective collective) {
   const uint64_t sequence = IsPointToPoint(kind) ? num_messages_++ : num_collectives_++;
@@ -137,6 +151,7 @@ Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dty
                             args.tag,
                             count,
                             root,
+                            collective.description.source,
                             kind,
                             dtype,
                             reduces ? args.op : ReduceOp::SUM,

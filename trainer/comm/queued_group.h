@@ -40,6 +40,8 @@ class QueuedGroup : public ProcessGroup {
                  CollectiveArgs args) final;
   Work Send(const ArrayView& view, int target, CollectiveArgs args) final;
   Work Recv(const ArrayView& view, int source, CollectiveArgs args) final;
+  Work SendRecv(const ArrayView& sent, int target, const ArrayView& received, int source,
+                CollectiveArgs args) final;
   absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
                                                       absl::Time deadline) final;
   void Abort(absl::Status reason) final;

@@ -93,7 +93,7 @@ FailureBoard::Missing FailureBoard::Inquire(const Collective& mine, absl::Time d
   Missing missing;
   const Description& what = mine.description;
   for (int r = 0; r < size_; ++r) {
-    if (r == rank_ || (IsPointToPoint(what.kind) && r != what.root)) continue;
+    if (r == rank_ || !TakesPart(what, r)) continue;
     const std::optional<Position> its = Answer(inquiry, r, deadline);
     const bool here = its && its->begun && !IsPointToPoint(its->description.kind) &&
                       !IsPointToPoint(what.kind) && its->description.sequence >= what.sequence;

@@ -161,7 +161,7 @@ absl::Status NcclGroup::Run(const Collective& collective, absl::Time deadline) {
   if (status.ok() && tree) status = RunTree(collective, deadline);
   if (status.ok() && !tree) {
     status = RunCalls(
-        what.kind == CollectiveKind::ALL_TO_ALL_V,
+        what.kind == CollectiveKind::ALL_TO_ALL_V || what.kind == CollectiveKind::SEND_RECV,
         [&](const NcclLibrary& nccl, ncclComm_t comm) { return Call(nccl, comm, collective); },
         deadline);
   }
@@ -259,6 +259,14 @@ ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm,
   if (IsBarrier(what))
     return nccl.all_reduce(nothing_.get(), nothing_.get(), 1, ncclUint8, ncclMax, comm, stream);
   // The count is 0 on all ranks.
+  if (what.kind == CollectiveKind::SEND_RECV) {
+    const auto message = [&](const ArrayView& view, bool is_peer) {
+      return Message{static_cast<char*>(view.data), is_peer ? view.num_elements() : 0};
+    };
+    return Exchange(
+        nccl, comm, what.dtype, [&](int r) { return message(input, r == what.root); },
+        [&](int r) { return message(output, r == what.source); });
+  }
   if (count == 0 && what.kind != CollectiveKind::ALL_TO_ALL_V) return ncclSuccess;
   switch (what.kind) {
     case CollectiveKind::ALL_REDUCE:
@@ -275,6 +283,7 @@ ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm,
       return AllToAllV(nccl, comm, collective);
     case CollectiveKind::SEND:
       return nccl.send(input.data, count, type, what.root, comm, stream);
+    case CollectiveKind::SEND_RECV:
     case CollectiveKind::RECV:
       break;
   }

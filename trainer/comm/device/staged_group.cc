@@ -103,6 +103,8 @@ Work StagedGroup::RunOnHost(const Collective& collective, const ArrayView& outpu
       return host_->AllToAllV(output, collective.recv_counts, input, collective.send_counts, args);
     case CollectiveKind::SEND:
       return host_->Send(input, what.root, args);
+    case CollectiveKind::SEND_RECV:
+      return host_->SendRecv(input, what.root, output, what.source, args);
     case CollectiveKind::RECV:
       break;
   }

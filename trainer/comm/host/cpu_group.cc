@@ -94,9 +94,9 @@ absl::Status CpuGroup::Run(const Collective& collective, absl::Time deadline) {
     case CollectiveKind::ALL_TO_ALL_V:
       return RunAllToAllV(collective, waiter);
     case CollectiveKind::SEND:
-      return RunSend(collective, waiter);
     case CollectiveKind::RECV:
-      return RunRecv(collective, waiter);
+    case CollectiveKind::SEND_RECV:
+      return RunMessages(collective, waiter);
   }
   return absl::OkStatus();
 }
@@ -318,33 +318,35 @@ absl::Status CpuGroup::RunAllToAllV(const Collective& mine, const Waiter& waiter
   return absl::OkStatus();
 }
 
-absl::Status CpuGroup::RunSend(const Collective& mine, const Waiter& waiter) {
-  const int64_t num_bytes = mine.description.count * ElementBytes(mine);
-  int64_t begin = 0;
-  do {
-    SharedBoard::Fragment* fragment = nullptr;
-    RETURN_IF_ERROR(board_->AwaitRoomTowards(mine.description.root, waiter, &fragment));
-    fragment->description = mine.description;
-    fragment->num_bytes = std::min(SharedBoard::kFragmentBytes, num_bytes - begin);
-    Copy(fragment->bytes, At(mine.input, 0) + begin, fragment->num_bytes);
-    begin += fragment->num_bytes;
-    board_->AdvanceSend(mine.description.root);
-  } while (begin < num_bytes);
-  return absl::OkStatus();
-}
-
-absl::Status CpuGroup::RunRecv(const Collective& mine, const Waiter& waiter) {
-  const int source = mine.description.root;
-  const int64_t num_bytes = mine.description.count * ElementBytes(mine);
-  int64_t begin = 0;
-  do {
-    const SharedBoard::Fragment* fragment = nullptr;
-    RETURN_IF_ERROR(board_->AwaitFragmentFrom(source, waiter, &fragment));
-    RETURN_IF_ERROR(CheckMessage(rank(), mine.description, source, fragment->description));
-    Copy(At(mine.output, 0) + begin, fragment->bytes, fragment->num_bytes);
-    begin += fragment->num_bytes;
-    board_->AdvanceReceive(source);
-  } while (begin < num_bytes);
+// Sends and receives in turn. So in a ring of exchanges the rank that has sent most finds room:
+// its neighbour has received all but a channel's length of that.
+absl::Status CpuGroup::RunMessages(const Collective& mine, const Waiter& waiter) {
+  const Description sent = SendHalf(mine), received = RecvHalf(mine);
+  const auto to_send = static_cast<int64_t>(mine.input.num_bytes()),
+             to_receive = static_cast<int64_t>(mine.output.num_bytes());
+  int64_t num_sent = 0, num_received = 0;
+  bool sending = Sends(mine.description.kind), receiving = Receives(mine.description.kind);
+  while (sending || receiving) {
+    if (sending) {
+      SharedBoard::Fragment* fragment = nullptr;
+      RETURN_IF_ERROR(board_->AwaitRoomTowards(sent.root, waiter, &fragment));
+      fragment->description = sent;
+      fragment->num_bytes = std::min(SharedBoard::kFragmentBytes, to_send - num_sent);
+      Copy(fragment->bytes, At(mine.input, 0) + num_sent, fragment->num_bytes);
+      num_sent += fragment->num_bytes;
+      board_->AdvanceSend(sent.root);
+      sending = num_sent < to_send;
+    }
+    if (receiving) {
+      const SharedBoard::Fragment* fragment = nullptr;
+      RETURN_IF_ERROR(board_->AwaitFragmentFrom(received.root, waiter, &fragment));
+      RETURN_IF_ERROR(CheckMessage(rank(), received, received.root, fragment->description));
+      Copy(At(mine.output, 0) + num_received, fragment->bytes, fragment->num_bytes);
+      num_received += fragment->num_bytes;
+      board_->AdvanceReceive(received.root);
+      receiving = num_received < to_receive;
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -3,9 +3,11 @@
 // ones are a pipelined ring. Arrays from Allocate are reduced in place. All add in the orders of
 // ring_order.h, so their bits are those of ThreadGroup.
 // A group holds at most 3 MB of shared memory per rank and 256 KB per ordered pair, of which it
-// uses what its largest arrays need. A Send is done once its bytes are in the channel to the
-// receiver (256 KB); a larger Send waits for a Recv. REQUIRES: two ranks that exchange more than
-// 256 KB do not both send first. Thread rule: that of ProcessGroup.
+// uses what its largest arrays need.
+// A Send is done once its bytes are in the channel to the receiver (256 KB); a larger Send waits
+// for a Recv.
+// REQUIRES: two ranks that exchange more than 256 KB use SendRecv, or do not both send first.
+// Thread rule: that of ProcessGroup.
 #pragma once
 
 #include <memory>
@@ -68,8 +70,7 @@ class CpuGroup final : public QueuedGroup {
   absl::Status RunReduceScatter(const Collective& mine, const Waiter& waiter);
   absl::Status RunBroadcast(const Collective& mine, const Waiter& waiter);
   absl::Status RunAllToAllV(const Collective& mine, const Waiter& waiter);
-  absl::Status RunSend(const Collective& mine, const Waiter& waiter);
-  absl::Status RunRecv(const Collective& mine, const Waiter& waiter);
+  absl::Status RunMessages(const Collective& mine, const Waiter& waiter);
 
   // Finds the view among the allocated segments; segment -1 if it lies in none.
   SharedBoard::Post PostFor(const Collective& mine) const;

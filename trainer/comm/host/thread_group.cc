@@ -39,7 +39,8 @@ RankReduction ReductionOf(const Description& description, int size, int chunk) {
 // before it returns its own views.
 class ThreadGroup::Room {
  public:
-  explicit Room(int size) : size_(size), arrivals_(size, 0), operations_(size, nullptr) {}
+  Room(int size, ThreadGroup::Sending sending)
+      : size_(size), sending_(sending), arrivals_(size, 0), operations_(size, nullptr) {}
 
   // The waiting rank, its deadline, and the error that names the missing ranks.
   struct Waiter {
@@ -78,38 +79,70 @@ class ThreadGroup::Room {
         +[](int* inside) { return *inside == 0; }, &inside_));
   }
 
+  // A message on its way to a rank. Its bytes are a copy, or still the sender's array.
   struct Message {
     Description description;
-    std::vector<char> bytes;
+    std::vector<char> copy;
+    const char* array = nullptr;  // null: `copy` has the bytes
+
+    const char* bytes() const { return array != nullptr ? array : copy.data(); }
   };
 
-  absl::Status Post(int sender, int receiver, Message message) {
+  // Returns the number of the message among those of this pair, from 1.
+  absl::StatusOr<uint64_t> Post(int sender, int receiver, Message message) {
     absl::MutexLock lock(&mutex_);
     if (!failure_.ok()) return failure_;
-    mailboxes_[{sender, receiver}].push_back(std::move(message));
-    return absl::OkStatus();
+    Mailbox& mailbox = mailboxes_[{sender, receiver}];
+    mailbox.messages.push_back(std::move(message));
+    return ++mailbox.posted;
   }
 
+  // Returns the next message. The caller reads it and calls Taken.
   absl::StatusOr<Message> Take(const Waiter& waiter, int sender) {
     absl::MutexLock lock(&mutex_);
-    std::deque<Message>& mailbox = mailboxes_[{sender, waiter.rank}];
+    std::deque<Message>& messages = mailboxes_[{sender, waiter.rank}].messages;
     auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return !mailbox.empty() || !failure_.ok();
+      return !messages.empty() || !failure_.ok();
     };
     if (!mutex_.AwaitWithDeadline(absl::Condition(&ready), waiter.deadline)) {
       return waiter.late(absl::StrCat("rank ", sender));
     }
-    if (mailbox.empty()) return failure_;
-    Message message = std::move(mailbox.front());
-    mailbox.pop_front();
+    // After a failure a sender may have given up its array.
+    if (messages.empty() || (messages.front().array != nullptr && !failure_.ok())) return failure_;
+    Message message = std::move(messages.front());
+    messages.pop_front();
+    ++inside_;
     return message;
   }
+
+  void Taken(int sender, int receiver) {
+    absl::MutexLock lock(&mutex_);
+    ++mailboxes_[{sender, receiver}].taken;
+    --inside_;
+  }
+
+  // Waits until the receiver has taken message `number`. A failure of the wait fails all ranks.
+  absl::Status AwaitTaken(const Waiter& waiter, int receiver, uint64_t number) {
+    absl::MutexLock lock(&mutex_);
+    const Mailbox& mailbox = mailboxes_[{waiter.rank, receiver}];
+    auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return mailbox.taken >= number || !failure_.ok();
+    };
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&ready), waiter.deadline)) {
+      const absl::Status late = waiter.late(absl::StrCat("rank ", receiver));
+      Fail(waiter.rank, late);
+      return late;
+    }
+    return mailbox.taken >= number ? absl::OkStatus() : failure_;
+  }
+
+  ThreadGroup::Sending sending() const { return sending_; }
 
   // Returns the room of a split. The first rank of a color that asks builds it.
   std::shared_ptr<Room> Child(int split, int color, int size) {
     absl::MutexLock lock(&mutex_);
     std::shared_ptr<Room>& child = children_[{split, color}];
-    if (child == nullptr) child = std::make_shared<Room>(size);
+    if (child == nullptr) child = std::make_shared<Room>(size, sending_);
     return child;
   }
 
@@ -143,19 +176,26 @@ class ThreadGroup::Room {
         reason.code(), absl::StrCat("aborted by rank ", rank, ": ", std::string(reason.message())));
   }
 
+  struct Mailbox {
+    std::deque<Message> messages;
+    uint64_t posted = 0, taken = 0;
+  };
+
   const int size_;
+  const ThreadGroup::Sending sending_;
   absl::Mutex mutex_;
   std::vector<uint64_t> arrivals_ ABSL_GUARDED_BY(mutex_);
   std::vector<const Collective*> operations_ ABSL_GUARDED_BY(mutex_);
   int inside_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::pair<int, int>, std::deque<Message>> mailboxes_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, Mailbox> mailboxes_ ABSL_GUARDED_BY(mutex_);  // by sender, receiver
   std::map<std::pair<int, int>, std::shared_ptr<Room>> children_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::vector<std::unique_ptr<ProcessGroup>> ThreadGroup::Create(int size, const std::string& name,
-                                                               absl::Duration timeout) {
-  auto room = std::make_shared<Room>(size);
+                                                               absl::Duration timeout,
+                                                               Sending sending) {
+  auto room = std::make_shared<Room>(size, sending);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   for (int rank = 0; rank < size; ++rank) {
     groups.emplace_back(new ThreadGroup(room, name, rank, size, timeout));
@@ -174,10 +214,8 @@ ThreadGroup::~ThreadGroup() { Close(); }
 void ThreadGroup::AbortPeers(const absl::Status& reason) { room_->Abort(rank(), reason); }
 
 absl::Status ThreadGroup::Run(const Collective& collective, absl::Time deadline) {
-  if (collective.description.kind == CollectiveKind::SEND) return SendMessage(collective);
-  if (collective.description.kind == CollectiveKind::RECV)
-    return ReceiveMessage(collective, deadline);
-  return RunTogether(collective, deadline);
+  return IsPointToPoint(collective.description.kind) ? RunMessages(collective, deadline)
+                                                     : RunTogether(collective, deadline);
 }
 
 absl::Status ThreadGroup::RunTogether(const Collective& mine, absl::Time deadline) {
@@ -189,7 +227,7 @@ absl::Status ThreadGroup::RunTogether(const Collective& mine, absl::Time deadlin
     for (int r = 0; r < size() && result.ok(); ++r) {
       result = CheckSame(rank(), mine.description, r, (*all)[r]->description);
     }
-    if (result.ok()) result = Exchange(mine, *all);
+    if (result.ok()) result = RunPart(mine, *all);
     if (!result.ok()) room_->Abort(rank(), result);
     const absl::Status left = room_->Leave(waiter);
     if (result.ok()) result = left;
@@ -199,8 +237,8 @@ absl::Status ThreadGroup::RunTogether(const Collective& mine, absl::Time deadlin
   return result;
 }
 
-absl::Status ThreadGroup::Exchange(const Collective& mine,
-                                   const std::vector<const Collective*>& all) const {
+absl::Status ThreadGroup::RunPart(const Collective& mine,
+                                  const std::vector<const Collective*>& all) const {
   const Description& what = mine.description;
   switch (what.kind) {
     case CollectiveKind::ALL_REDUCE:
@@ -225,6 +263,7 @@ absl::Status ThreadGroup::Exchange(const Collective& mine,
       return AllToAllVPart(mine, all);
     case CollectiveKind::SEND:
     case CollectiveKind::RECV:
+    case CollectiveKind::SEND_RECV:
       break;
   }
   return absl::OkStatus();
@@ -257,19 +296,39 @@ absl::Status ThreadGroup::AllToAllVPart(const Collective& mine,
   return absl::OkStatus();
 }
 
-absl::Status ThreadGroup::SendMessage(const Collective& mine) {
-  const char* begin = At(mine.input, 0);
-  return room_->Post(rank(), mine.description.root,
-                     {mine.description, {begin, begin + mine.input.num_bytes()}});
+absl::Status ThreadGroup::RunMessages(const Collective& mine, absl::Time deadline) {
+  const CollectiveKind kind = mine.description.kind;
+  const Description sent = SendHalf(mine);
+  const bool waits = Sends(kind) && room_->sending() == Sending::WAITS_FOR_RECV;
+  uint64_t number = 0;
+  if (Sends(kind)) {
+    const char* begin = At(mine.input, 0);
+    Room::Message message{sent, {}, waits ? begin : nullptr};
+    if (!waits) message.copy.assign(begin, begin + mine.input.num_bytes());
+    ASSIGN_OR_RETURN(number, room_->Post(rank(), sent.root, std::move(message)));
+  }
+  absl::Status result;
+  if (Receives(kind)) result = ReceiveMessage(mine, deadline);
+  if (!waits) return result;
+  auto late = [this](const std::string& missing) { return TimeoutError(missing); };
+  if (result.ok())
+    result = room_->AwaitTaken({rank(), deadline, late}, sent.root, number);
+  else
+    room_->Abort(rank(), result);
+  // The caller owns the array again after the return.
+  if (!result.ok()) room_->AwaitNobodyInside();
+  return result;
 }
 
 absl::Status ThreadGroup::ReceiveMessage(const Collective& mine, absl::Time deadline) {
-  const int sender = mine.description.root;
+  const Description received = RecvHalf(mine);
+  const int sender = received.root;
   auto late = [this](const std::string& missing) { return TimeoutError(missing); };
   ASSIGN_OR_RETURN(const Room::Message message, room_->Take({rank(), deadline, late}, sender));
-  RETURN_IF_ERROR(CheckMessage(rank(), mine.description, sender, message.description));
-  Copy(At(mine.output, 0), message.bytes.data(), mine.description.count, mine.description.dtype);
-  return absl::OkStatus();
+  const absl::Status same = CheckMessage(rank(), received, sender, message.description);
+  if (same.ok()) Copy(At(mine.output, 0), message.bytes(), received.count, received.dtype);
+  room_->Taken(sender, rank());
+  return same;
 }
 
 absl::StatusOr<std::unique_ptr<QueuedGroup>> ThreadGroup::SplitOff(int color, int key,

@@ -179,16 +179,18 @@ absl::Status TcpGroup::RunTogether(const Collective& mine, absl::Time deadline) 
 }
 
 absl::Status TcpGroup::RunMessage(const Collective& mine, absl::Time deadline) {
-  const Description& what = mine.description;
+  const CollectiveKind kind = mine.description.kind;
+  const Description sent = SendHalf(mine), received = RecvHalf(mine);
   Exchange exchange(&links_->of(Channel::MESSAGES));
   Description theirs;
-  if (what.kind == CollectiveKind::SEND) {
-    exchange.Send(what.root, &what, sizeof what);
-    exchange.Send(what.root, mine.input.data, mine.input.num_bytes());
-  } else {
-    exchange.Receive(what.root, &theirs, sizeof theirs,
-                     [&] { return CheckMessage(rank(), what, what.root, theirs); });
-    exchange.Receive(what.root, mine.output.data, mine.output.num_bytes());
+  if (Sends(kind)) {
+    exchange.Send(sent.root, &sent, sizeof sent);
+    exchange.Send(sent.root, mine.input.data, mine.input.num_bytes());
+  }
+  if (Receives(kind)) {
+    exchange.Receive(received.root, &theirs, sizeof theirs,
+                     [&] { return CheckMessage(rank(), received, received.root, theirs); });
+    exchange.Receive(received.root, mine.output.data, mine.output.num_bytes());
   }
   return Finish(exchange, deadline);
 }

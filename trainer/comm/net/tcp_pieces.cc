@@ -70,6 +70,7 @@ void TcpPieces::Add() {
       return AddAllToAllV();
     case CollectiveKind::SEND:
     case CollectiveKind::RECV:
+    case CollectiveKind::SEND_RECV:
       break;
   }
 }
