@@ -298,6 +298,19 @@ class LinearCrossEntropyRun {
   const std::shared_ptr<Buffer> logits_, grads_;  // for one chunk
 };
 
+void RunInChunks(const LinearCrossEntropyArgs& args, int64_t chunk_rows, Stream& stream,
+                 const Half* half) {
+  if (args.hidden.shape[0] == 0) {  // sums of nothing are 0
+    for (const ArrayView& sum : {args.grad_weight, args.grad_bias}) {
+      if (!sum.empty()) Fill(sum, 0, stream);
+    }
+    return;
+  }
+  WithDeviceType(args.hidden.dtype, [&](auto zero) {
+    LinearCrossEntropyRun<decltype(zero)>(args, chunk_rows, stream, half).Run();
+  });
+}
+
 }  // namespace
 
 void CrossEntropy(const CrossEntropyArgs& args, Stream& stream) {
@@ -319,15 +332,7 @@ void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
 
 void LinearCrossEntropyInChunks(const LinearCrossEntropyArgs& args, int64_t chunk_rows,
                                 Stream& stream) {
-  if (args.hidden.shape[0] == 0) {  // sums of nothing are 0
-    for (const ArrayView& sum : {args.grad_weight, args.grad_bias}) {
-      if (!sum.empty()) Fill(sum, 0, stream);
-    }
-    return;
-  }
-  WithDeviceType(args.hidden.dtype, [&](auto zero) {
-    LinearCrossEntropyRun<decltype(zero)>(args, chunk_rows, stream).Run();
-  });
+  RunInChunks(args, chunk_rows, stream, /*half=*/nullptr);
 }
 
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream) {
@@ -345,10 +350,7 @@ void RunHalf(const LinearClassesArgs& args, LinearCrossEntropyArgs whole, const 
   whole.bias = args.bias;
   whole.target = args.target;
   const int64_t classes = args.weight.shape[args.weight_is_table ? 0 : 1];
-  const int64_t chunk_rows = CrossEntropyChunkRows(args.hidden.shape[0], classes);
-  WithDeviceType(args.hidden.dtype, [&](auto zero) {
-    LinearCrossEntropyRun<decltype(zero)>(whole, chunk_rows, stream, &half).Run();
-  });
+  RunInChunks(whole, CrossEntropyChunkRows(args.hidden.shape[0], classes), stream, &half);
 }
 
 struct ExpOfDifference {
@@ -373,12 +375,6 @@ void LinearLogSums(const LinearLogSumsArgs& args, Stream& stream) {
 }
 
 void LinearCrossEntropyGradients(const LinearCrossEntropyGradientsArgs& args, Stream& stream) {
-  if (args.hidden.shape[0] == 0) {  // sums of nothing are 0
-    for (const ArrayView& sum : {args.grad_weight, args.grad_bias}) {
-      if (!sum.empty()) Fill(sum, 0, stream);
-    }
-    return;
-  }
   LinearCrossEntropyArgs gradients;
   gradients.grad_hidden = args.grad_hidden;
   gradients.grad_weight = args.grad_weight;

@@ -2,19 +2,12 @@
 // are threads. Their arrays meet in a device group: through host memory, or over NCCL if each rank
 // has its own GPU or all is emulated.
 #include <gtest/gtest.h>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "ps/local/local_client.h"
-#include "ps/server/table_host.h"
-#include "rpc/store/store.h"
-#include "tests/support/temp_folder.h"
+#include "tests/trainer/loop/device_ranks.h"
 #include "tests/trainer/loop/small_text.h"
 #include "tests/trainer/our_kinds.h"
-#include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
-#include "trainer/job/job_options.h"
-#include "trainer/loop/train_loop.h"
 #include "trainer/tasks/text/text_data.h"
 
 namespace tandem::loop {
@@ -50,40 +43,13 @@ Result Train(const Layout& layout, const std::vector<std::string>& sets) {
       ParseJob(kJob, "job", all, {.models = OurKinds().models(), .num_trainers = size});
   EXPECT_TRUE(job.ok()) << job.status();
   const LlamaData data(tasks::TextFile{SmallText()});
-  const support::TempFolder folder;
-  auto output = report::RunOutput::Create(folder / "out", report::LogFormat::JSON);
-  ps::TableHost host(1);
-  rpc::MemoryStore store;
-  auto groups = comm::ThreadGroup::Create(size, "trainers");
   Result result;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(size));
-      const auto place = job::DeviceOf(*job, rank, size);
-      ASSERT_TRUE(place.ok()) << place.status();
-      comm::DeviceGroup device_group;
-      if (place->device.is_cuda() && size > 1) {
-        auto made = job::MakeDeviceGroup(*job, *place, groups[rank].get(), &store);
-        ASSERT_TRUE(made.ok()) << made.status();
-        device_group = *std::move(made);
-      }
-      report::OnStep on_step([&](const report::StepRecord& record) {
+  const report::RunSummary summary =
+      RunOnDevices(*job, data, size, [&](const report::StepRecord& record) {
         result.losses.push_back(record.loss);
         result.norms.push_back(record.grad_norm);
       });
-      const auto summary = RunReplica(*job, data,
-                                      {.group = groups[rank].get(),
-                                       .clients = ps::ClientsOf(client),
-                                       .output = rank == 0 ? output->get() : nullptr,
-                                       .device = place->device,
-                                       .device_group = device_group.group.get(),
-                                       .observer = rank == 0 ? &on_step : nullptr});
-      ASSERT_TRUE(summary.ok()) << summary.status();
-      if (rank == 0) result.valid_loss = summary->metrics.at("valid/loss");
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  if (!summary.metrics.empty()) result.valid_loss = summary.metrics.at("valid/loss");
   return result;
 }
 

@@ -3,18 +3,11 @@
 // Uses host memory on any machine with a GPU, which the replicas share. Uses NCCL if each has its
 // own GPU or all is emulated.
 #include <gtest/gtest.h>
-#include <thread>
 
-#include "ps/local/local_client.h"
-#include "ps/server/table_host.h"
-#include "rpc/store/store.h"
-#include "tests/support/temp_folder.h"
+#include "tests/trainer/loop/device_ranks.h"
 #include "tests/trainer/our_kinds.h"
-#include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/job/job_config.h"
-#include "trainer/job/job_options.h"
-#include "trainer/loop/train_loop.h"
 #include "trainer/tasks/ranking/sequence_data.h"
 
 namespace tandem::loop {
@@ -68,44 +61,14 @@ class CudaReplicasTest : public ::testing::Test {
         ParseJob(text, "job", sets, {.models = OurKinds().models(), .num_trainers = size});
     EXPECT_TRUE(job.ok()) << job.status();
     const SequenceRecData data({.interactions = data::Generate(users).log, .path = "log"});
-    const support::TempFolder folder;
-    testing::internal::CaptureStdout();
-    auto output = report::RunOutput::Create(folder / "out", report::LogFormat::JSON);
-    ps::TableHost host(1);
-    rpc::MemoryStore store;
-    auto groups = comm::ThreadGroup::Create(size, "dp");
     Result result;
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank) {
-      threads.emplace_back([&, rank] {
-        ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(size));
-        const auto place = job::DeviceOf(*job, rank, size);
-        ASSERT_TRUE(place.ok()) << place.status();
-        comm::DeviceGroup device_group;
-        if (place->device.is_cuda() && size > 1) {
-          auto made = job::MakeDeviceGroup(*job, *place, groups[rank].get(), &store);
-          ASSERT_TRUE(made.ok()) << made.status();
-          device_group = *std::move(made);
-        }
-        ReplicaEnvironment environment{.group = groups[rank].get(),
-                                       .clients = ps::ClientsOf(client),
-                                       .output = rank == 0 ? output->get() : nullptr,
-                                       .device = place->device,
-                                       .device_group = device_group.group.get()};
-        report::OnStep on_step([&](const report::StepRecord& record) {
+    const report::RunSummary summary =
+        RunOnDevices(*job, data, size, [&](const report::StepRecord& record) {
           result.losses.push_back(record.loss);
           if (record.launched_graph) result.launched.push_back(record.step);
         });
-        if (rank == 0) environment.observer = &on_step;
-        const auto summary = RunReplica(*job, data, environment);
-        ASSERT_TRUE(summary.ok()) << summary.status();
-        if (rank != 0) return;
-        result.params_hash = summary->params_hash;
-        result.metrics = summary->metrics;
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    testing::internal::GetCapturedStdout();
+    result.params_hash = summary.params_hash;
+    result.metrics = summary.metrics;
     return result;
   }
 
