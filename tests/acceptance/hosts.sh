@@ -70,8 +70,8 @@ hosts_layout() {
   row "two hosts, $*: 50 losses beside --local" "<= 1e-5" "$worst_loss" "$(verdict within "$worst_loss" 0 1e-5)"
   gradients=$(awk -v bytes=$(($(link_bytes) - before)) -v numbers="$(field "$work/hosts-$name" dense_parameters)" \
     'BEGIN { printf "%.2f", bytes / 50 / (4 * numbers) }')
-  [[ $name == dp ]] && row "bytes from host a to host b per step / gradients" "2.0 to 2.2" "$gradients" \
-    "$(verdict within "$gradients" 2.0 2.2)"
+  [[ $name == dp ]] && row "bytes from host a to host b per step / gradients" "1.0 to 1.1" "$gradients" \
+    "$(verdict within "$gradients" 1.0 1.1)"
   [[ $name == tp ]] && row "warning of tp over hosts" "names ranks and hosts" "$(grep -o 'trainers 0 to 3 stand on several hosts ([^)]*)' \
     "$work/hosts-$name.trainer0" | head -1)" "$(verdict grep -q 'host-a, host-b' "$work/hosts-$name.trainer0")"
 }

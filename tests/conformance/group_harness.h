@@ -21,7 +21,8 @@
 
 namespace tandem::comm {
 
-enum class Kind { THREAD, SHARED_MEMORY, TCP, STAGED, NCCL };
+// HOSTS: ranks on several hosts, two or three on each.
+enum class Kind { THREAD, SHARED_MEMORY, TCP, HOSTS, STAGED, NCCL };
 
 inline const char* NameOf(Kind kind) {
   switch (kind) {
@@ -31,6 +32,8 @@ inline const char* NameOf(Kind kind) {
       return "SharedMemory";
     case Kind::TCP:
       return "Tcp";
+    case Kind::HOSTS:
+      return "Hosts";
     case Kind::STAGED:
       return "Staged";
     case Kind::NCCL:

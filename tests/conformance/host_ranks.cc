@@ -6,6 +6,7 @@
 #include "trainer/comm/host/cpu_group.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/comm/net/tcp_group.h"
+#include "trainer/comm/net/trainers_group.h"
 
 namespace tandem::comm {
 
@@ -13,12 +14,29 @@ void* AllocateForGroups(size_t num_bytes) { return std::malloc(num_bytes); }
 void FreeForGroups(void* memory) { std::free(memory); }
 bool AllocateGivesHostMemory() { return true; }
 
-std::vector<Kind> TestedKinds() { return {Kind::THREAD, Kind::SHARED_MEMORY, Kind::TCP}; }
+std::vector<Kind> TestedKinds() {
+  return {Kind::THREAD, Kind::SHARED_MEMORY, Kind::TCP, Kind::HOSTS};
+}
 
 std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::Store& store,
                                                       absl::Duration timeout) {
   if (kind == Kind::THREAD) return ThreadGroup::Create(size, "world", timeout);
   const std::string token = NewToken();
+  if (kind == Kind::HOSTS) {
+    std::vector<std::string> hosts;
+    for (int r = 0; r < size; ++r) hosts.push_back(absl::StrCat("h", r / (size % 3 == 0 ? 3 : 2)));
+    return MakeOnThreads(size, [&](int rank) -> absl::StatusOr<std::unique_ptr<ProcessGroup>> {
+      ASSIGN_OR_RETURN(TrainersGroup made, MakeTrainersGroup({.store = &store,
+                                                              .token = token,
+                                                              .name = "world",
+                                                              .rank = rank,
+                                                              .timeout = timeout,
+                                                              .hosts = hosts,
+                                                              .listen = "127.0.0.1:0"},
+                                                             Soon()));
+      return std::move(made.group);
+    });
+  }
   if (kind == Kind::TCP) {
     return MakeOnThreads(size, [&](int rank) -> absl::StatusOr<std::unique_ptr<ProcessGroup>> {
       ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> endpoint,

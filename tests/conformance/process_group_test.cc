@@ -16,7 +16,15 @@
 namespace tandem::comm {
 namespace {
 
-constexpr int kSizes[] = {1, 2, 3, 4, 7};
+// Groups over hosts have two levels with 4 and 6 ranks only (host_ranks.cc).
+std::vector<std::tuple<Kind, int>> KindsAndSizes() {
+  std::vector<std::tuple<Kind, int>> all;
+  for (const Kind kind : TestedKinds()) {
+    for (const int size : {1, 2, 3, 4, 7}) all.emplace_back(kind, size);
+    if (kind == Kind::HOSTS) all.emplace_back(kind, 6);
+  }
+  return all;
+}
 
 // Small integers, exact in every type while no sum wraps.
 template <class T>
@@ -468,10 +476,7 @@ std::string ParamName(const testing::TestParamInfo<std::tuple<Kind, int>>& info)
   return absl::StrCat(NameOf(std::get<0>(info.param)), std::get<1>(info.param));
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, ProcessGroupTest,
-                         testing::Combine(testing::ValuesIn(TestedKinds()),
-                                          testing::ValuesIn(kSizes)),
-                         ParamName);
+INSTANTIATE_TEST_SUITE_P(Groups, ProcessGroupTest, testing::ValuesIn(KindsAndSizes()), ParamName);
 
 class FailureTest : public testing::TestWithParam<Kind> {};
 
@@ -553,7 +558,7 @@ TEST_P(FailureTest, AbortWakesEverybodyWithTheReason) {
     for (const Work& work : works) {
       const absl::Status status = work.Wait(Soon());
       EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-      EXPECT_TRUE(Says(status, "aborted by rank 2: the cable was cut")) << status;
+      EXPECT_TRUE(Says(status, "rank 2: the cable was cut")) << status;
     }
     // The wake-up itself ends the wait, not the timer that backs up a lost wake-up.
     EXPECT_LT(absl::Now() - start, absl::Milliseconds(800));

@@ -73,13 +73,14 @@ void CheckKilledRank(int64_t count) {
     if (child == 0) {
       auto endpoint = Endpoint::Open("127.0.0.1:0", "", token);
       if (!endpoint.ok()) _exit(9);
-      auto group = TcpGroup::Create({.store = &store,
-                                     .endpoint = *std::move(endpoint),
-                                     .name = "world",
-                                     .rank = rank,
-                                     .size = 3,
-                                     .hosts = {"a", "b", "c"}},
-                                    "", Soon());
+      auto group =
+          TcpGroup::Create({.store = &store,
+                            .endpoint = *std::move(endpoint),
+                            .name = "world",
+                            .rank = rank,
+                            .size = 3,
+                            .names = {"host a, rank 0", "host b, rank 1", "host c, rank 2"}},
+                           "", Soon());
       if (!group.ok()) _exit(8);
       std::vector<float> values(count, 1);
       for (int round = 0; round < 1000; ++round) {

@@ -109,6 +109,10 @@ const char* SpanName(const Description& description) {
   return "?";
 }
 
+std::string RankName(absl::Span<const std::string> names, int rank) {
+  return names.empty() ? absl::StrCat("rank ", rank) : names[static_cast<size_t>(rank)];
+}
+
 size_t NumBytes(const Collective& collective) {
   // An absent view is a scalar without an address.
   const auto bytes = [](const ArrayView& view) {

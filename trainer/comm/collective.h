@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "kernels/base/array_view.h"
 #include "kernels/memory/event.h"
 #include "trainer/comm/process_group.h"
@@ -66,6 +67,8 @@ Description RecvHalf(const Collective& collective);
 bool IsBarrier(const Description& description);
 // The operation's name in traces; a string literal.
 const char* SpanName(const Description& description);
+// How messages call a rank. `names`: by rank; empty: "rank 1".
+std::string RankName(absl::Span<const std::string> names, int rank);
 // The bytes of the larger of the two arrays.
 size_t NumBytes(const Collective& collective);
 

@@ -59,7 +59,8 @@ absl::StatusOr<std::unique_ptr<QueuedGroup>> CpuGroup::Create(const CpuGroupOpti
     ASSIGN_OR_RETURN(auto memory, MapTogether(RendezvousOf(options, options.name),
                                               SharedBoard::NumBytes(options.size),
                                               rpc::SharedMemory::Pages::WHEN_TOUCHED, deadline));
-    board = std::make_unique<SharedBoard>(std::move(memory), options.rank, options.size);
+    board =
+        std::make_unique<SharedBoard>(std::move(memory), options.rank, options.size, options.names);
   }
   return std::unique_ptr<QueuedGroup>(
       new CpuGroup(options, name.empty() ? options.name : name, std::move(board)));
@@ -373,6 +374,7 @@ absl::StatusOr<std::unique_ptr<QueuedGroup>> CpuGroup::SplitOff(int color, int k
   options.name = absl::StrCat(options_.name, "/split", num_splits_++, ".", color);
   options.rank = plan.rank;
   options.size = plan.size;
+  options.names.clear();
   return Create(options, deadline, name);
 }
 

@@ -32,6 +32,7 @@ struct CpuGroupOptions {
   int rank = 0;
   int size = 1;
   absl::Duration timeout = absl::Seconds(60);  // for each operation
+  std::vector<std::string> names = {};         // of the ranks, in messages (RankName)
 };
 
 class CpuGroup final : public QueuedGroup {

@@ -43,10 +43,12 @@ size_t SharedBoard::NumBytes(int size) {
          ranks * (ranks - 1) * sizeof(Channel);
 }
 
-SharedBoard::SharedBoard(std::unique_ptr<rpc::SharedMemory> memory, int rank, int size)
+SharedBoard::SharedBoard(std::unique_ptr<rpc::SharedMemory> memory, int rank, int size,
+                         std::vector<std::string> names)
     : memory_(std::move(memory)),
       rank_(rank),
       size_(size),
+      names_(std::move(names)),
       crowded_(static_cast<unsigned>(size) > std::thread::hardware_concurrency()) {
   TANDEM_CHECK_EQ(memory_->num_bytes(), NumBytes(size));
 }
@@ -163,7 +165,7 @@ absl::Status SharedBoard::AwaitRoomTowards(int target, const Waiter& waiter, Fra
                      return to.taken.load(std::memory_order_acquire) + kFragments > sent;
                    }));
   *fragment = &to.fragments[sent % kFragments];
-  return arrived ? absl::OkStatus() : waiter.late(absl::StrCat("rank ", target));
+  return arrived ? absl::OkStatus() : waiter.late(RankName(names_, target));
 }
 
 void SharedBoard::AdvanceSend(int target) {
@@ -180,7 +182,7 @@ absl::Status SharedBoard::AwaitFragmentFrom(int source, const Waiter& waiter,
                      return from.sent.load(std::memory_order_acquire) > taken;
                    }));
   *fragment = &from.fragments[taken % kFragments];
-  return arrived ? absl::OkStatus() : waiter.late(absl::StrCat("rank ", source));
+  return arrived ? absl::OkStatus() : waiter.late(RankName(names_, source));
 }
 
 void SharedBoard::AdvanceReceive(int source) {
@@ -210,15 +212,16 @@ absl::Status SharedBoard::CheckAborted() const {
   for (int i = 0; i < 1000 && head.abort_state.load() != 2; ++i) sched_yield();
   if (head.abort_state.load() != 2)
     return absl::AbortedError("aborted by a peer that did not live to say why");
-  return absl::Status(static_cast<absl::StatusCode>(head.abort_code),
-                      absl::StrCat("aborted by rank ", head.abort_rank, ": ", head.abort_text));
+  return absl::Status(
+      static_cast<absl::StatusCode>(head.abort_code),
+      absl::StrCat("aborted by ", RankName(names_, head.abort_rank), ": ", head.abort_text));
 }
 
 std::string SharedBoard::RanksBehind(absl::FunctionRef<bool(const Line&)> behind) const {
   std::string ranks;
   for (int r = 0; r < size_; ++r) {
     if (r != rank_ && behind(line(r)))
-      absl::StrAppend(&ranks, ranks.empty() ? "rank " : ", rank ", r);
+      absl::StrAppend(&ranks, ranks.empty() ? "" : ", ", RankName(names_, r));
   }
   return ranks;
 }
@@ -230,7 +233,7 @@ std::string SharedBoard::SlowestInRing() const {
   for (int r = 0; r < size_; ++r) fewest = std::min(fewest, line(r).ring_sent.load());
   std::string ranks =
       RanksBehind([&](const Line& line) { return line.ring_sent.load() == fewest; });
-  return ranks.empty() ? absl::StrCat("rank ", Left()) : ranks;
+  return ranks.empty() ? RankName(names_, Left()) : ranks;
 }
 
 }  // namespace tandem::comm

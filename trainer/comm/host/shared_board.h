@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -49,8 +50,10 @@ class SharedBoard {
   };
 
   static size_t NumBytes(int size);
+  // `names`: how errors call the ranks (RankName).
   // REQUIRES: `memory` is NumBytes(size) zeroed bytes, mapped by all ranks.
-  SharedBoard(std::unique_ptr<rpc::SharedMemory> memory, int rank, int size);
+  SharedBoard(std::unique_ptr<rpc::SharedMemory> memory, int rank, int size,
+              std::vector<std::string> names = {});
 
   // Phases. Fill next_slot, call Enter, then read the posts and slots of all ranks until the next
   // Enter.
@@ -120,6 +123,7 @@ class SharedBoard {
   const std::unique_ptr<rpc::SharedMemory> memory_;
   const int rank_;
   const int size_;
+  const std::vector<std::string> names_;
   const bool crowded_;  // more ranks than cores: polling takes the core from the awaited rank
   uint64_t phase_ = 0;
   uint64_t ring_sent_ = 0, ring_taken_ = 0;

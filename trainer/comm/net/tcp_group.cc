@@ -19,8 +19,12 @@ constexpr size_t kMaxReason = 4096;
 // A reason follows the end of a connection within this time, if the peer gave one.
 constexpr absl::Duration kReasonTime = absl::Milliseconds(300);
 
-// Begins the text of an abort on its way to a peer.
-struct AbortHead {
+// Ranks that wait in vain have so much time to say that they are there.
+constexpr absl::Duration kRollCallTime = absl::Seconds(1);
+
+// Begins what ranks say on control connections: an error, or Ok for "I am here". Who hears
+// that for the first time answers with the same.
+struct SaidHead {
   int32_t code = 0;
   uint32_t size = 0;
 };
@@ -41,11 +45,17 @@ struct TcpGroup::Links {
   }
   // Reads what peers said on their control connections. Ok if nobody aborted.
   absl::Status Said();
+  void Say(const absl::Status& what);
+  // Tells all ranks that this one is there, the first time.
+  void SayHere();
   // The connections to wait at for what somebody says.
   std::vector<int> said_fds() const;
 
   std::vector<Socket> sockets[std::size(kChannels)];
-  std::vector<std::string> said;    // by rank: what has arrived of an abort
+  std::vector<std::string> names;  // of the ranks
+  std::vector<std::string> said;   // by rank: what has arrived and is not complete
+  std::vector<char> is_here;       // by rank
+  bool said_here = false;
   std::vector<char> control_ended;  // by rank
   const int wake;                   // readable once this rank has aborted
 };
@@ -60,18 +70,41 @@ absl::Status TcpGroup::Links::Said() {
       const Socket::Moved moved = control[r].Receive(bytes, sizeof bytes, &read);
       if (moved == Socket::Moved::CLOSED) control_ended[r] = 1;
       if (moved != Socket::Moved::SOME) break;
-      if (said[r].size() < sizeof(AbortHead) + kMaxReason) said[r].append(bytes, read);
+      if (said[r].size() < sizeof(SaidHead) + kMaxReason) said[r].append(bytes, read);
     }
-    AbortHead head;
-    if (said[r].size() < sizeof head) continue;
-    std::memcpy(&head, said[r].data(), sizeof head);
-    if (said[r].size() < sizeof head + std::min<size_t>(head.size, kMaxReason)) continue;
-    return absl::Status(static_cast<absl::StatusCode>(head.code),
-                        absl::StrCat("aborted by rank ", r, ": ", said[r].substr(sizeof head)));
+    while (said[r].size() >= sizeof(SaidHead)) {
+      SaidHead head;
+      std::memcpy(&head, said[r].data(), sizeof head);
+      const size_t size = sizeof head + std::min<size_t>(head.size, kMaxReason);
+      if (said[r].size() < size) break;
+      const std::string text = said[r].substr(sizeof head, size - sizeof head);
+      if (head.code != 0) {
+        return absl::Status(static_cast<absl::StatusCode>(head.code),
+                            absl::StrCat("aborted by ", RankName(names, r), ": ", text));
+      }
+      said[r].erase(0, size);
+      is_here[r] = 1;
+      SayHere();
+    }
   }
   uint64_t count = 0;
   if (read(wake, &count, sizeof count) > 0) return absl::AbortedError("this rank gave up");
   return absl::OkStatus();
+}
+
+void TcpGroup::Links::Say(const absl::Status& what) {
+  std::string text(what.message().substr(0, kMaxReason));
+  const SaidHead head{static_cast<int32_t>(what.code()), static_cast<uint32_t>(text.size())};
+  text.insert(0, reinterpret_cast<const char*>(&head), sizeof head);
+  for (const Socket& socket : of(Channel::CONTROL)) {
+    size_t sent = 0;  // a short message finds room, because little else was ever sent here
+    if (socket.is_open()) socket.Send(text.data(), text.size(), &sent);
+  }
+}
+
+void TcpGroup::Links::SayHere() {
+  if (!said_here) Say(absl::OkStatus());
+  said_here = true;
 }
 
 std::vector<int> TcpGroup::Links::said_fds() const {
@@ -85,10 +118,12 @@ std::vector<int> TcpGroup::Links::said_fds() const {
 
 absl::StatusOr<std::unique_ptr<QueuedGroup>> TcpGroup::Create(const TcpGroupOptions& options,
                                                               const std::string& name,
-                                                              absl::Time deadline) {
+                                                              absl::Time deadline, Levels levels) {
   auto links = std::make_unique<Links>();
+  links->names = options.names;
   links->said.resize(static_cast<size_t>(options.size));
   links->control_ended.resize(static_cast<size_t>(options.size));
+  links->is_here.resize(static_cast<size_t>(options.size));
   for (std::vector<Socket>& of_channel : links->sockets)
     of_channel.resize(static_cast<size_t>(options.size));
   if (options.size > 1) {
@@ -99,8 +134,9 @@ absl::StatusOr<std::unique_ptr<QueuedGroup>> TcpGroup::Create(const TcpGroupOpti
   for (int r = 0; r < options.rank; ++r) {
     const auto address = options.store->Get(StoreKey(options, r), deadline);
     if (absl::IsDeadlineExceeded(address.status())) {
-      return absl::DeadlineExceededError(absl::StrCat("rank ", r, " of ", options.size,
-                                                      " did not open group '", options.name, "'"));
+      return absl::DeadlineExceededError(absl::StrCat(RankName(options.names, r), " of ",
+                                                      options.size, " did not open group '",
+                                                      options.name, "'"));
     }
     RETURN_IF_ERROR(address.status());
     for (const Channel channel : kChannels) {
@@ -115,36 +151,30 @@ absl::StatusOr<std::unique_ptr<QueuedGroup>> TcpGroup::Create(const TcpGroupOpti
                        options.endpoint->Take({options.name, r, channel}, deadline));
     }
   }
-  return std::unique_ptr<QueuedGroup>(
-      new TcpGroup(options, name.empty() ? options.name : name, std::move(links)));
+  return std::unique_ptr<QueuedGroup>(new TcpGroup(options, name.empty() ? options.name : name,
+                                                   std::move(links), std::move(levels)));
 }
 
 TcpGroup::TcpGroup(const TcpGroupOptions& options, const std::string& name,
-                   std::unique_ptr<Links> links)
+                   std::unique_ptr<Links> links, Levels levels)
     : QueuedGroup(name, options.rank, options.size, options.timeout),
       options_(options),
       links_(std::move(links)) {
+  if (levels.within != nullptr) {
+    two_levels_ = std::make_unique<TwoLevels>(
+        std::move(levels.within), std::move(levels.across),
+        TwoLevels::Watch{[this] { return links_->Said(); }, [this] { return NameAbsent(); }});
+  }
   Open();
 }
 
 TcpGroup::~TcpGroup() { Close(); }
 
 void TcpGroup::AbortPeers(const absl::Status& reason) {
-  std::string text(reason.message().substr(0, kMaxReason));
-  const AbortHead head{static_cast<int32_t>(reason.code()), static_cast<uint32_t>(text.size())};
-  text.insert(0, reinterpret_cast<const char*>(&head), sizeof head);
-  for (const Socket& socket : links_->of(Channel::CONTROL)) {
-    size_t sent = 0;  // a short message finds room, because nothing else was ever sent here
-    if (socket.is_open()) socket.Send(text.data(), text.size(), &sent);
-  }
+  links_->Say(reason);
   const uint64_t one = 1;
   (void)!write(links_->wake, &one, sizeof one);
-}
-
-std::string TcpGroup::NameOf(int rank) const {
-  const bool has_hosts = !options_.hosts.empty();
-  return absl::StrCat(has_hosts ? absl::StrCat("host ", options_.hosts[rank], ", ") : "", "rank ",
-                      rank);
+  if (two_levels_ != nullptr) two_levels_->Abort(reason);
 }
 
 absl::Status TcpGroup::Finish(Exchange& exchange, absl::Time deadline) {
@@ -152,7 +182,7 @@ absl::Status TcpGroup::Finish(Exchange& exchange, absl::Time deadline) {
   const absl::Status status = exchange.Run(watch, deadline);
   std::string names;
   for (const int r : exchange.unfinished())
-    absl::StrAppend(&names, names.empty() ? "" : ", ", NameOf(r));
+    absl::StrAppend(&names, names.empty() ? "" : ", ", RankName(options_.names, r));
   if (names.empty()) return status;
   if (absl::IsDeadlineExceeded(status)) return TimeoutError(names);
   if (!absl::IsUnavailable(status)) return status;
@@ -166,15 +196,39 @@ absl::Status TcpGroup::Finish(Exchange& exchange, absl::Time deadline) {
       absl::StrCat(names, " is gone: its connection ended; is that process alive?"));
 }
 
+absl::Status TcpGroup::NameAbsent() const {
+  links_->SayHere();
+  const absl::Time last = absl::Now() + kRollCallTime;
+  std::string absent;
+  do {
+    absl::SleepFor(absl::Milliseconds(10));
+    RETURN_IF_ERROR(links_->Said());
+    absent.clear();
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank() && !links_->is_here[r])
+        absl::StrAppend(&absent, absent.empty() ? "" : ", ", RankName(options_.names, r));
+    }
+  } while (!absent.empty() && absl::Now() < last);
+  return TimeoutError(absent.empty() ? "the last piece" : absent);
+}
+
 absl::Status TcpGroup::Run(const Collective& collective, absl::Time deadline) {
   return IsPointToPoint(collective.description.kind) ? RunMessage(collective, deadline)
                                                      : RunTogether(collective, deadline);
 }
 
-absl::Status TcpGroup::RunTogether(const Collective& mine, absl::Time deadline) {
+absl::Status TcpGroup::RunTogether(const Collective& launched, absl::Time deadline) {
+  Collective mine = launched;
+  if (two_levels_ != nullptr) mine.description.order = SumOrder::TREE;
   Exchange exchange(&links_->of(Channel::COLLECTIVES));
   TcpPieces pieces(mine, rank(), size(), &exchange);
-  pieces.Add();
+  pieces.AddDescriptions();
+  if (two_levels_ != nullptr && two_levels_->Serve(mine)) {
+    // Ranks meet first, so that who is missing, or calls something else, is named by all.
+    RETURN_IF_ERROR(Finish(exchange, deadline));
+    return two_levels_->Run(mine, deadline);
+  }
+  pieces.AddOperation();
   return Finish(exchange, deadline);
 }
 
@@ -206,10 +260,7 @@ absl::StatusOr<std::unique_ptr<QueuedGroup>> TcpGroup::SplitOff(int color, int k
   options.name = unique;
   options.rank = plan.rank;
   options.size = plan.size;
-  options.hosts.clear();
-  for (const int member : plan.members) {
-    if (!options_.hosts.empty()) options.hosts.push_back(options_.hosts[member]);
-  }
+  options.names.clear();
   return Create(options, name, deadline);
 }
 

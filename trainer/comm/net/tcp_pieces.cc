@@ -54,8 +54,7 @@ void TcpPieces::Receive(int peer, const ArrayView& view, int64_t begin, int64_t 
   exchange_.Receive(peer, At(view, begin), static_cast<size_t>(count * element()));
 }
 
-void TcpPieces::Add() {
-  AddDescriptions();
+void TcpPieces::AddOperation() {
   switch (what_.kind) {
     case CollectiveKind::ALL_REDUCE:
       return what_.count * element() * size_ <= kOneRoundBytes ? AddSmallAllReduce()

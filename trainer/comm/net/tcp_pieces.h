@@ -17,11 +17,11 @@ class TcpPieces {
   // REQUIRES: all arguments outlive the pieces, and the pieces the exchange's run.
   TcpPieces(const Collective& collective, int rank, int size, Exchange* exchange);
 
-  // Adds the comparison of the ranks' descriptions, then the operation.
-  void Add();
+  // Adds the comparison of the ranks' descriptions, which comes first.
+  void AddDescriptions();
+  void AddOperation();
 
  private:
-  void AddDescriptions();
   void AddAllReduce();
   void AddSmallAllReduce();
   void AddAllGather();

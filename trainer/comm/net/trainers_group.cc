@@ -69,35 +69,77 @@ absl::StatusOr<std::shared_ptr<Endpoint>> OpenEndpoint(const TrainersGroupOption
   return Endpoint::Open(listen, host, options.token);
 }
 
-// Makes a group of the ranks whose hosts and memory are given.
+// The ranks of a group, in order.
+struct Ranks {
+  std::vector<std::string> hosts;
+  std::vector<int> memory;
+
+  bool in_one_memory() const {
+    return std::all_of(memory.begin(), memory.end(), [&](int place) { return place == memory[0]; });
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (size_t r = 0; r < hosts.size(); ++r)
+      names.push_back(absl::StrCat("host ", hosts[r], ", rank ", r));
+    return names;
+  }
+};
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWithin(const TcpGroupOptions& of,
+                                                         const std::string& token, HostGrid grid,
+                                                         absl::Time deadline) {
+  const int host = of.rank / grid.per_host;
+  CpuGroupOptions options{
+      of.store,      token,     absl::StrCat(of.name, "/within", host), of.rank % grid.per_host,
+      grid.per_host, of.timeout};
+  for (int place = 0; place < grid.per_host; ++place)
+    options.names.push_back(of.names[host * grid.per_host + place]);
+  return CpuGroup::Create(options, deadline);
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeAcross(const TcpGroupOptions& of, HostGrid grid,
+                                                         absl::Time deadline) {
+  const int place = of.rank % grid.per_host;
+  TcpGroupOptions options = of;
+  options.name = absl::StrCat(of.name, "/across", place);
+  options.rank = of.rank / grid.per_host;
+  options.size = grid.hosts;
+  options.names.clear();
+  for (int host = 0; host < grid.hosts; ++host)
+    options.names.push_back(of.names[host * grid.per_host + place]);
+  return TcpGroup::Create(options, /*name=*/"", deadline);
+}
+
 absl::StatusOr<std::unique_ptr<QueuedGroup>> Make(const TcpGroupOptions& options,
-                                                  const std::string& token,
-                                                  const std::vector<int>& memory,
+                                                  const std::string& token, const Ranks& ranks,
                                                   const std::string& name, absl::Time deadline) {
-  const bool in_one =
-      std::all_of(memory.begin(), memory.end(), [&](int place) { return place == memory[0]; });
-  if (in_one) {
+  if (ranks.in_one_memory()) {
     return CpuGroup::Create(
         {options.store, token, options.name, options.rank, options.size, options.timeout}, deadline,
         name);
   }
   TcpGroupOptions over_tcp = options;
-  over_tcp.make_split = [options, token, memory](
+  over_tcp.names = ranks.names();
+  over_tcp.make_split = [options, token, ranks](
                             const std::vector<int>& members, const std::string& unique_name,
                             const std::string& split_name, int rank, absl::Time split_deadline) {
     TcpGroupOptions split = options;
     split.name = unique_name;
     split.rank = rank;
     split.size = static_cast<int>(members.size());
-    split.hosts.clear();
-    std::vector<int> of_members;
+    Ranks of_members;
     for (const int member : members) {
-      split.hosts.push_back(options.hosts[member]);
-      of_members.push_back(memory[member]);
+      of_members.hosts.push_back(ranks.hosts[member]);
+      of_members.memory.push_back(ranks.memory[member]);
     }
     return Make(split, token, of_members, split_name, split_deadline);
   };
-  return TcpGroup::Create(over_tcp, name, deadline);
+  TcpGroup::Levels levels;
+  if (const std::optional<HostGrid> grid = GridOf(ranks.memory)) {
+    ASSIGN_OR_RETURN(levels.within, MakeWithin(over_tcp, token, *grid, deadline));
+    ASSIGN_OR_RETURN(levels.across, MakeAcross(over_tcp, *grid, deadline));
+  }
+  return TcpGroup::Create(over_tcp, name, deadline, std::move(levels));
 }
 
 }  // namespace
@@ -111,14 +153,12 @@ absl::StatusOr<TrainersGroup> MakeTrainersGroup(const TrainersGroupOptions& opti
                       .name = options.name,
                       .rank = options.rank,
                       .size = static_cast<int>(options.hosts.size()),
-                      .timeout = options.timeout,
-                      .hosts = options.hosts};
-  const bool in_one = std::all_of(made.memory.begin(), made.memory.end(),
-                                  [&](int place) { return place == made.memory[0]; });
-  if (!in_one) {
+                      .timeout = options.timeout};
+  const Ranks ranks{options.hosts, made.memory};
+  if (!ranks.in_one_memory()) {
     ASSIGN_OR_RETURN(tcp.endpoint, OpenEndpoint(options));
   }
-  ASSIGN_OR_RETURN(made.group, Make(tcp, options.token, made.memory, options.name, deadline));
+  ASSIGN_OR_RETURN(made.group, Make(tcp, options.token, ranks, options.name, deadline));
   return made;
 }
 
