@@ -13,6 +13,15 @@ constexpr size_t kAlignment = 64;  // bytes
 
 size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+size_t DefaultBucketBytes(const std::vector<Parameter*>& parameters) {
+  const bool on_device =
+      std::any_of(parameters.begin(), parameters.end(), [](Parameter* parameter) {
+        const Tensor& value = parameter->variable.value();
+        return value.defined() && value.device().is_cuda();
+      });
+  return on_device ? 25 << 20 : 1 << 20;
+}
+
 }  // namespace
 
 FlatLayout LayOut(const std::vector<Parameter*>& parameters, const FlatLayoutOptions& options) {
@@ -24,6 +33,8 @@ FlatLayout LayOut(const std::vector<Parameter*>& parameters, const FlatLayoutOpt
     std::ptrdiff_t last = 0;
   };
   std::vector<Filled> filled;
+  const size_t bucket_bytes =
+      options.bucket_bytes != 0 ? options.bucket_bytes : DefaultBucketBytes(parameters);
   for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
     Parameter* const parameter = *it;
     auto open = std::find_if(filled.begin(), filled.end(), [&](const Filled& f) {
@@ -32,7 +43,7 @@ FlatLayout LayOut(const std::vector<Parameter*>& parameters, const FlatLayoutOpt
       return f.bucket.record == parameter->record && fits;
     });
     if (open == filled.end()) {
-      const size_t limit = filled.empty() ? options.first_bucket_bytes : options.bucket_bytes;
+      const size_t limit = filled.empty() ? options.first_bucket_bytes : bucket_bytes;
       open = filled.insert(open, {{parameter->record, parameter->block, {}, 0}, limit, 0});
     }
     FlatBucket& bucket = open->bucket;

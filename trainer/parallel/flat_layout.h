@@ -27,7 +27,9 @@ struct FlatBucket {
 using FlatLayout = std::vector<FlatBucket>;
 
 struct FlatLayoutOptions {
-  size_t bucket_bytes = 25 << 20;
+  // 0: 25 MB on a device, where a launch costs as much as some MB. 1 MB on the host, where the last
+  // bucket's way over a slow network would be long.
+  size_t bucket_bytes = 0;
   size_t first_bucket_bytes = 1 << 20;  // small, so that communication starts early
   size_t unit_bytes = 64;               // a bucket is a multiple of unit_bytes
   // Puts all of a block's parameters with one record in one bucket, and nothing else.
