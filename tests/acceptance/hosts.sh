@@ -1,11 +1,13 @@
 # hosts: trainers on two hosts, made of network namespaces with host names of their own. Sourced by run.sh.
 
-# on HOST COMMAND...: runs a command on host a or b, under that host's name.
+# on HOST COMMAND...: runs a command on host a or b, under that host's name. In the background, its process is $!.
 on() {
   local host=$1
   shift
   # shellcheck disable=SC2016  # of the inner shell
-  ip netns exec "tandem-$host" unshare --uts sh -c 'hostname host-$0; exec "$@"' "$host" "$@"
+  set -- ip netns exec "tandem-$host" unshare --uts sh -c 'hostname host-$0; exec "$@"' "$host" "$@"
+  [[ $BASHPID == "$$" ]] || exec "$@"
+  "$@"
 }
 
 hosts_down() {
@@ -29,9 +31,10 @@ hosts_up() {
 
 link_bytes() { ip netns exec tandem-a cat /sys/class/net/link-a/statistics/tx_bytes; }
 
-# hosts_run NAME ARGUMENTS...: master, server and the first half of the trainers on host a, the others on host b. Starts all and waits
-# for the first log line; hosts_end waits for the end.
+# hosts_run NAME ARGUMENTS...: hosts_trainers trainers, the first hosts_on_a of them on host a with master and server, the others on
+# host b. Starts all and waits for the first log line; hosts_end waits for the end.
 hosts_trainers=4
+hosts_on_a=2
 hosts_run() {
   local name=$1 arguments role
   shift
@@ -44,7 +47,7 @@ hosts_run() {
   on a "$tandem" ps "${arguments[@]}" --master 10.99.0.1:7000 --listen 10.99.0.1:0 >"$work/$name.ps" 2>&1 &
   hosts_roles=($!)
   for ((role = 0; role < hosts_trainers; ++role)); do
-    on "$( ((role < hosts_trainers / 2)) && echo a || echo b)" "$tandem" trainer "${arguments[@]}" --master 10.99.0.1:7000 --index $role \
+    on "$( ((role < hosts_on_a)) && echo a || echo b)" "$tandem" trainer "${arguments[@]}" --master 10.99.0.1:7000 --index $role \
       >"$work/$name.trainer$role" 2>&1 &
     hosts_roles+=($!)
   done
@@ -82,11 +85,11 @@ hosts_layout() {
 hosts_exposed() {
   local before bytes
   before=$(link_bytes)
-  hosts_trainers=2
+  hosts_trainers=2 hosts_on_a=1
   hosts_run hosts-exposed --dp 2 --set model.llama.dim=256 --set model.llama.ffn_dim=768 --set train.batch_size=24 \
     --set data.path="$layout_text" --set trace.first_step=30 --set trace.steps=4
   hosts_end
-  hosts_trainers=4
+  hosts_trainers=4 hosts_on_a=2
   bytes=$(($(link_bytes) - before))
   row "dp 2 over the link: exposed, backward, forward / communication" "exposed <= .25 where backward >= 1" \
     "$(/usr/bin/python3 tests/acceptance/exposed.py "$work/hosts-exposed" "$bytes")" -
@@ -140,4 +143,58 @@ accept_hosts() {
   hosts_down
   row "left behind by roles on two hosts" "no process, nothing in /dev/shm" "$(pgrep -fc 'tandem (trainer|ps|master) .*hosts' || true) processes" \
     "$(verdict test -z "$(pgrep -f 'tandem (trainer|ps|master) .*hosts')" -a -z "$(ls /dev/shm | grep tandem)")"
+}
+
+# lost SIGNAL WHERE ARGUMENTS...: four trainers in mid-training, of which the last gets the signal. WHERE: "one host" or "two hosts".
+lost() {
+  local signal=$1 where=$2 began measured pid role code codes="" named=0 left
+  shift 2
+  hosts_on_a=$([[ $where == "one host" ]] && echo 4 || echo 2)
+  hosts_run lost --set train.max_steps=1000000 --set train.eval_every_steps=1000000 "$@"
+  hosts_on_a=2
+  sleep 0.3
+  kill -s "$signal" "${hosts_roles[4]}"
+  [[ $signal == KILL ]] && wait "${hosts_roles[4]}" 2>/dev/null
+  began=$(now)
+  for ((role = 0; role < 3; ++role)); do
+    pid=${hosts_roles[$((role + 1))]}
+    for ((i = 0; i < 900; ++i)); do
+      [[ -d /proc/$pid ]] || break
+      sleep 0.1
+    done
+    kill -KILL "$pid" 2>/dev/null  # who is still there has missed
+    wait "$pid" 2>/dev/null
+    code=$?
+    codes+="$code "
+    grep -q 'trainer-3\|rank 3' "$work/lost.trainer$role" && named=$((named + 1))
+  done
+  measured=$(since "$began")
+  wait "$hosts_master" 2>/dev/null
+  [[ $signal == STOP ]] && sleep 1 && kill -KILL "${hosts_roles[4]}" 2>/dev/null
+  hosts_end
+  left=$(pgrep -fc 'tandem (trainer|ps|master) .*lost'; ls /dev/shm | grep tandem; ip netns exec tandem-a ss -ltnH; ip netns exec tandem-b ss -ltnH)
+  [[ $left == 0 ]] && left="nothing left"
+  cat "$work"/lost.trainer[0-2] | sed 's/^/      /' >&2
+  row "SIG$signal to trainer-3 of $where, $*" "75 75 75, 3 name it, <= 62 s, nothing left" "$codes, $named, $measured s, $left" \
+    "$(verdict test "$codes $named $left $(verdict within "$measured" 0 62)" = "75 75 75  3 nothing left pass")"
+}
+
+accept_lost() {
+  layout_data
+  if [[ ! -s $layout_text ]] || ! hosts_up; then
+    hosts_down
+    row "lost" "" "no network namespaces here, or no tinyshakespeare" skipped
+    return
+  fi
+  (umask 077 && head -c 32 /dev/urandom | base64 >"$work/hosts.secret")
+  local signal where
+  for signal in KILL STOP; do
+    for where in "one host" "two hosts"; do
+      lost $signal "$where" --dp 4
+      lost $signal "$where" --tp 4
+      lost $signal "$where" --dp 4 --zero 3
+      lost $signal "$where" --dp 2 --tp 2 --zero 1
+    done
+  done
+  hosts_down
 }

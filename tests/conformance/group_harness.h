@@ -42,6 +42,16 @@ inline const char* NameOf(Kind kind) {
   return "?";
 }
 
+// The host of a rank of HOSTS.
+inline std::string HostOf(int rank, int size) {
+  return absl::StrCat("h", rank / (size % 3 == 0 ? 3 : 2));
+}
+// How errors call a rank.
+inline std::string NameOfRank(Kind kind, int rank, int size) {
+  return kind == Kind::HOSTS ? absl::StrCat("trainer-", rank, " (", HostOf(rank, size), ")")
+                             : absl::StrCat("rank ", rank);
+}
+
 // True for NCCL, which promises less than the other groups:
 // - Ranks compare their descriptions of a call only after a deadline.
 // - Sums have NCCL's own order.

@@ -24,7 +24,7 @@ std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::
   const std::string token = NewToken();
   if (kind == Kind::HOSTS) {
     std::vector<std::string> hosts;
-    for (int r = 0; r < size; ++r) hosts.push_back(absl::StrCat("h", r / (size % 3 == 0 ? 3 : 2)));
+    for (int r = 0; r < size; ++r) hosts.push_back(HostOf(r, size));
     return MakeOnThreads(size, [&](int rank) -> absl::StatusOr<std::unique_ptr<ProcessGroup>> {
       ASSIGN_OR_RETURN(TrainersGroup made, MakeTrainersGroup({.store = &store,
                                                               .token = token,

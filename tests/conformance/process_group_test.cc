@@ -498,7 +498,9 @@ TEST_P(FailureTest, ARankThatNeverArrivesIsNamedWithGroupOperationAndTag) {
         const absl::Status status =
             group.AllReduce(View(values), Args(ReduceOp::SUM, SumOrder::ANY, 77)).Wait(Soon());
         EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-        for (const char* text : {"world", "AllReduce #0", "tag 77", "rank 1 did not arrive"})
+        const std::string missing = NameOfRank(GetParam(), 1, 3) + " did not arrive";
+        for (const std::string& text :
+             {std::string("world"), std::string("AllReduce #0"), std::string("tag 77"), missing})
           EXPECT_TRUE(Says(status, text)) << status;
         // The first failure stays.
         EXPECT_EQ(group.Barrier(Args()).Wait(Soon()).message(), status.message());
@@ -533,7 +535,7 @@ TEST_P(FailureTest, AMessageThatNobodySendsTimesOutNamingTheSender) {
         if (group.rank() == 0) {
           absl::Status status = group.Recv(View(values), 1, Args()).Wait(Soon());
           EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-          EXPECT_TRUE(Says(status, "rank 1 did not arrive")) << status;
+          EXPECT_TRUE(Says(status, NameOfRank(GetParam(), 1, 2) + " did not arrive")) << status;
           waiting = false;
         }
         while (waiting) std::this_thread::yield();  // silent, but alive
@@ -558,7 +560,9 @@ TEST_P(FailureTest, AbortWakesEverybodyWithTheReason) {
     for (const Work& work : works) {
       const absl::Status status = work.Wait(Soon());
       EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-      EXPECT_TRUE(Says(status, "rank 2: the cable was cut")) << status;
+      EXPECT_TRUE(Says(
+          status, absl::StrCat("aborted by ", NameOfRank(GetParam(), 2, 4), ": the cable was cut")))
+          << status;
     }
     // The wake-up itself ends the wait, not the timer that backs up a lost wake-up.
     EXPECT_LT(absl::Now() - start, absl::Milliseconds(800));

@@ -148,7 +148,7 @@ void CheckLostRank(int signal) {
                 .Wait(Soon());
         if (status.ok()) continue;
         if (absl::Now() - start > absl::Seconds(20)) _exit(3);
-        const bool named = absl::StrContains(std::string(status.message()), "host b, rank 3");
+        const bool named = absl::StrContains(std::string(status.message()), "trainer-3 (b)");
         if (!named) std::fprintf(stderr, "%s\n", status.ToString().c_str());
         _exit(named ? 0 : 1);
       }

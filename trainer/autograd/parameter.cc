@@ -1,5 +1,6 @@
 #include "trainer/autograd/parameter.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -9,6 +10,12 @@
 #include "kernels/elementwise.h"
 
 namespace tandem {
+
+namespace {
+
+constexpr int64_t kInitialChunk = 1 << 16;  // elements of one task
+
+}  // namespace
 
 Variable ParameterSet::Add(const std::string& name, const ParameterPart& part,
                            std::function<double(uint64_t element)> initial, bool decay) {
@@ -34,11 +41,20 @@ Variable ParameterSet::Add(const std::string& name, const ParameterPart& part,
 Tensor ParameterSet::InitialElements(const Parameter& parameter, int64_t begin,
                                      int64_t count) const {
   const Tensor elements = Tensor::Empty(Shape{count}, dtype_);
-  parameter.slice.ForEachRun(
-      begin, begin + count, [&](int64_t local, int64_t logical, int64_t run) {
-        for (int64_t i = 0; i < run; ++i)
-          elements.Set(local - begin + i, parameter.initial(static_cast<uint64_t>(logical + i)));
-      });
+  const auto fill = [&](int64_t chunk) {
+    const int64_t first = begin + chunk * kInitialChunk,
+                  last = std::min(first + kInitialChunk, begin + count);
+    parameter.slice.ForEachRun(first, last, [&](int64_t local, int64_t logical, int64_t run) {
+      for (int64_t i = 0; i < run; ++i)
+        elements.Set(local - begin + i, parameter.initial(static_cast<uint64_t>(logical + i)));
+    });
+  };
+  const int64_t num_chunks = (count + kInitialChunk - 1) / kInitialChunk;
+  if (stream_ != nullptr) {
+    stream_->pool().ParallelFor(num_chunks, fill);
+  } else {
+    for (int64_t chunk = 0; chunk < num_chunks; ++chunk) fill(chunk);
+  }
   return Place(elements);
 }
 

@@ -113,6 +113,14 @@ std::string RankName(absl::Span<const std::string> names, int rank) {
   return names.empty() ? absl::StrCat("rank ", rank) : names[static_cast<size_t>(rank)];
 }
 
+std::vector<std::string> NamesOf(absl::Span<const std::string> names, absl::Span<const int> ranks) {
+  std::vector<std::string> some;
+  for (const int rank : ranks) {
+    if (!names.empty()) some.push_back(names[static_cast<size_t>(rank)]);
+  }
+  return some;
+}
+
 size_t NumBytes(const Collective& collective) {
   // An absent view is a scalar without an address.
   const auto bytes = [](const ArrayView& view) {

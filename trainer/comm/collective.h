@@ -69,6 +69,8 @@ bool IsBarrier(const Description& description);
 const char* SpanName(const Description& description);
 // How messages call a rank. `names`: by rank; empty: "rank 1".
 std::string RankName(absl::Span<const std::string> names, int rank);
+// The names of some ranks; none of none.
+std::vector<std::string> NamesOf(absl::Span<const std::string> names, absl::Span<const int> ranks);
 // The bytes of the larger of the two arrays.
 size_t NumBytes(const Collective& collective);
 

@@ -374,7 +374,7 @@ absl::StatusOr<std::unique_ptr<QueuedGroup>> CpuGroup::SplitOff(int color, int k
   options.name = absl::StrCat(options_.name, "/split", num_splits_++, ".", color);
   options.rank = plan.rank;
   options.size = plan.size;
-  options.names.clear();
+  options.names = NamesOf(options_.names, plan.members);
   return Create(options, deadline, name);
 }
 

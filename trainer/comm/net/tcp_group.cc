@@ -260,7 +260,7 @@ absl::StatusOr<std::unique_ptr<QueuedGroup>> TcpGroup::SplitOff(int color, int k
   options.name = unique;
   options.rank = plan.rank;
   options.size = plan.size;
-  options.names.clear();
+  options.names = NamesOf(options_.names, plan.members);
   return Create(options, name, deadline);
 }
 

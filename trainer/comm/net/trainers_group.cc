@@ -71,17 +71,11 @@ absl::StatusOr<std::shared_ptr<Endpoint>> OpenEndpoint(const TrainersGroupOption
 
 // The ranks of a group, in order.
 struct Ranks {
-  std::vector<std::string> hosts;
+  std::vector<std::string> names;  // in messages
   std::vector<int> memory;
 
   bool in_one_memory() const {
     return std::all_of(memory.begin(), memory.end(), [&](int place) { return place == memory[0]; });
-  }
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (size_t r = 0; r < hosts.size(); ++r)
-      names.push_back(absl::StrCat("host ", hosts[r], ", rank ", r));
-    return names;
   }
 };
 
@@ -114,12 +108,12 @@ absl::StatusOr<std::unique_ptr<QueuedGroup>> Make(const TcpGroupOptions& options
                                                   const std::string& token, const Ranks& ranks,
                                                   const std::string& name, absl::Time deadline) {
   if (ranks.in_one_memory()) {
-    return CpuGroup::Create(
-        {options.store, token, options.name, options.rank, options.size, options.timeout}, deadline,
-        name);
+    return CpuGroup::Create({options.store, token, options.name, options.rank, options.size,
+                             options.timeout, ranks.names},
+                            deadline, name);
   }
   TcpGroupOptions over_tcp = options;
-  over_tcp.names = ranks.names();
+  over_tcp.names = ranks.names;
   over_tcp.make_split = [options, token, ranks](
                             const std::vector<int>& members, const std::string& unique_name,
                             const std::string& split_name, int rank, absl::Time split_deadline) {
@@ -127,11 +121,8 @@ absl::StatusOr<std::unique_ptr<QueuedGroup>> Make(const TcpGroupOptions& options
     split.name = unique_name;
     split.rank = rank;
     split.size = static_cast<int>(members.size());
-    Ranks of_members;
-    for (const int member : members) {
-      of_members.hosts.push_back(ranks.hosts[member]);
-      of_members.memory.push_back(ranks.memory[member]);
-    }
+    Ranks of_members{NamesOf(ranks.names, members), {}};
+    for (const int member : members) of_members.memory.push_back(ranks.memory[member]);
     return Make(split, token, of_members, split_name, split_deadline);
   };
   TcpGroup::Levels levels;
@@ -154,7 +145,9 @@ absl::StatusOr<TrainersGroup> MakeTrainersGroup(const TrainersGroupOptions& opti
                       .rank = options.rank,
                       .size = static_cast<int>(options.hosts.size()),
                       .timeout = options.timeout};
-  const Ranks ranks{options.hosts, made.memory};
+  Ranks ranks{{}, made.memory};
+  for (size_t r = 0; r < options.hosts.size(); ++r)
+    ranks.names.push_back(absl::StrCat("trainer-", r, " (", options.hosts[r], ")"));
   if (!ranks.in_one_memory()) {
     ASSIGN_OR_RETURN(tcp.endpoint, OpenEndpoint(options));
   }

@@ -33,7 +33,8 @@ struct TrainersGroup {
   std::vector<int> memory;  // by rank: ranks with equal numbers share memory
 };
 
-// Groups split off are over shared memory if all their ranks share it. Collective.
+// Groups split off are over shared memory if all their ranks share it. Errors of all of them call
+// ranks by their numbers here, for example "trainer-3 (host-b)". Collective.
 absl::StatusOr<TrainersGroup> MakeTrainersGroup(const TrainersGroupOptions& options,
                                                 absl::Time deadline);
 
