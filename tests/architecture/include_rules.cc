@@ -97,6 +97,7 @@ constexpr Room kRooms[] = {
     {"trainer/parallel/tensor",
      "trainer/comm trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor kernels "
      "kernels/memory kernels/base"},
+    {"trainer/parallel/pipeline", "trainer/comm trainer/tensor kernels/memory kernels/base"},
     {"trainer/parallel/served",
      "trainer/parallel trainer/sparse trainer/optim trainer/autograd trainer/tensor "
      "ps/client/row_client.h ps/client/table_admin.h "

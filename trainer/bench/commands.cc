@@ -85,6 +85,32 @@ void AddAllReduce(CLI::App& bench, int* code) {
   command->callback([=] { *code = BenchAllReduce(*options); });
 }
 
+void AddScheduleBench(CLI::App& bench, int* code) {
+  const auto options = std::make_shared<ScheduleBenchOptions>();
+  auto* command = bench.add_subcommand(
+      "schedule",
+      "pipeline schedules with waits in place of kernels, beside what the verifier says");
+  command->add_option("--stages", options->stages, "ranks of the pipeline, each a thread")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_option("--microbatches", options->microbatches, "of a step")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command->add_option("--virtual-stages", options->virtual_stages, "chunks a rank, for INTERLEAVED")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command
+      ->add_option("--milliseconds", options->milliseconds,
+                   "of a microbatch's forward pass, and of each half of its backward pass")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command->add_option("--repetitions", options->repetitions, "of which the shortest is told")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--json", options->json, "write the figures as JSON")->type_name("FILE");
+  command->callback([=] { *code = BenchSchedule(*options); });
+}
+
 void AddPullPushFlags(CLI::App& command, PullPushOptions& options) {
   command
       .add_option("--mode", options.modes,
@@ -172,6 +198,7 @@ void AddBenchCommands(CLI::App& app, const tasks::Kinds& kinds, int* code) {
   AddStep(*bench, kinds, code);
   AddPullPush(*bench, code);
   AddAllReduce(*bench, code);
+  AddScheduleBench(*bench, code);
 }
 
 }  // namespace tandem::bench

@@ -46,6 +46,16 @@ struct AllReduceOptions {
 };
 int BenchAllReduce(const AllReduceOptions& options);
 
+struct ScheduleBenchOptions {
+  int stages = 4, microbatches = 8;
+  int virtual_stages = 2;  // of each rank, for INTERLEAVED
+  // How long a forward pass and each half of a backward pass of a microbatch take on a rank.
+  int milliseconds = 20;
+  int repetitions = 5;  // of which the shortest counts
+  std::string json;     // file for the figures; empty: none
+};
+int BenchSchedule(const ScheduleBenchOptions& options);
+
 struct PullPushOptions {
   // Some of pull_push, pooled, pull, push, hybrid, hybrid_pooled; empty: all.
   std::vector<std::string> modes;

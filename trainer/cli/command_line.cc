@@ -197,6 +197,34 @@ void AddRoles(CLI::App& app, const tasks::Kinds& kinds, int* code) {
   }
 }
 
+void AddSchedule(CLI::App& app, int* code) {
+  const auto options = std::make_shared<ScheduleCommandOptions>();
+  auto* command = app.add_subcommand(
+      "schedule", "print in which order the ranks of a pipeline work, once it is proved to end");
+  command->add_option("--pp", options->pp, "ranks")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command->add_option("--microbatches", options->microbatches, "of each step and replica")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--schedule", options->schedule, "the order")
+      ->check(CLI::IsMember({"GPIPE", "ONE_F_ONE_B", "INTERLEAVED", "ZB_H1"}))
+      ->type_name("GPIPE|ONE_F_ONE_B|INTERLEAVED|ZB_H1")
+      ->capture_default_str();
+  command
+      ->add_option("--virtual-stages", options->virtual_stages,
+                   "chunks of the model on each rank, for INTERLEAVED")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  for (const auto& [flag, slots, what] :
+       {std::tuple("--forward", &options->forward, "slots of a forward pass"),
+        {"--backward-input", &options->backward_input, "slots of the half for the input"},
+        {"--backward-weight", &options->backward_weight, "slots of the half for the weights"}}) {
+    command->add_option(flag, *slots, what)->check(CLI::Range(1, 100))->capture_default_str();
+  }
+  command->callback([options, code] { *code = Schedule(*options); });
+}
+
 void AddSynthesize(CLI::App& app, int* code) {
   const auto options = std::make_shared<SynthesizeOptions>();
   auto* command = app.add_subcommand(
@@ -247,6 +275,7 @@ int RunCommandLine(int argc, char** argv, const tasks::Kinds& kinds,
   AddCheckpointCommands(app, kinds, &code);
   for (const AddCommands add : more) add(app, kinds, &code);
 
+  AddSchedule(app, &code);
   AddSynthesize(app, &code);
   app.add_subcommand("help", "explain a command: help bench step");
   app.set_version_flag("--version", VersionText,

@@ -62,6 +62,15 @@ struct InspectOptions {
 };
 int Inspect(const InspectOptions& options);
 
+struct ScheduleCommandOptions {
+  int pp = 4, microbatches = 8;
+  std::string schedule = "ONE_F_ONE_B";
+  int virtual_stages = 1;  // of each rank
+  // How many slots a microbatch takes on a rank.
+  int forward = 1, backward_input = 1, backward_weight = 1;
+};
+int Schedule(const ScheduleCommandOptions& options);
+
 struct SynthesizeOptions {
   std::string out;
   uint64_t seed = 1;
