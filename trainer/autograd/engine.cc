@@ -4,6 +4,7 @@
 #include <deque>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/elementwise.h"
@@ -116,7 +117,10 @@ class BackwardPass {
       stack.pop_back();
       for (const auto* edges : {&node->inputs(), &node->weights()}) {
         // With deferral, a later pass of the weight halves delivers the gradients of weights.
-        if (edges == &node->weights() && deferred_ != nullptr) continue;
+        if (edges == &node->weights() && deferred_ != nullptr) {
+          for (const std::shared_ptr<Node>& weight : *edges) awaits_weights_.insert(weight.get());
+          continue;
+        }
         for (const std::shared_ptr<Node>& input : *edges) {
           if (!input) continue;
           ++pending_[input.get()].missing;
@@ -150,6 +154,12 @@ class BackwardPass {
   }
 
   void RunNode(Node* node) {
+    if (awaits_weights_.count(node) > 0) {
+      for (Arrival& arrival : pending_[node].arrivals)
+        deferred_->early_.push_back(
+            {owners_[node], arrival.consumer, arrival.edge, std::move(arrival.gradient)});
+      return;
+    }
     ++running_;
     running_name_ = node->name();
     Tensor gradient = SumArrivals(context_, *node, std::move(pending_[node].arrivals));
@@ -234,6 +244,7 @@ class BackwardPass {
   std::shared_ptr<Mailbox> mailbox_;
   std::unordered_map<Node*, Pending> pending_;
   std::unordered_map<Node*, std::shared_ptr<Node>> owners_;
+  std::unordered_set<Node*> awaits_weights_;  // leaves that deferred halves will reach
   std::priority_queue<Node*, std::vector<Node*>, LaterFirst> ready_;
   int running_ = 0;  // nodes started and not finished
   std::string running_name_;
@@ -247,15 +258,21 @@ void DeferredWeights::Run(Context& context) {
   };
   std::vector<Target> targets;
   std::unordered_map<Node*, size_t> place;
+  const auto deliver = [&](const std::shared_ptr<Node>& leaf, Arrival arrival) {
+    const auto [it, inserted] = place.emplace(leaf.get(), targets.size());
+    if (inserted) targets.push_back({{}, leaf});
+    if (arrival.gradient.defined()) targets[it->second].arrivals.push_back(std::move(arrival));
+  };
   for (const std::shared_ptr<Node>& node : nodes_) {
-    BackwardPass::DeliverWeights(context, *node, [&](Node* weight, int i, Tensor gradient) {
-      auto [it, inserted] = place.emplace(weight, targets.size());
-      if (inserted) targets.push_back({{}, node->weights()[i]});
-      if (gradient.defined())
-        targets[it->second].arrivals.push_back({node->sequence(), i, std::move(gradient)});
+    const int first_weight = static_cast<int>(node->inputs().size());
+    BackwardPass::DeliverWeights(context, *node, [&](Node* /*weight*/, int i, Tensor gradient) {
+      deliver(node->weights()[i], {node->sequence(), first_weight + i, std::move(gradient)});
     });
   }
+  for (Early& early : early_)
+    deliver(early.leaf, {early.consumer, early.edge, std::move(early.gradient)});
   nodes_.clear();
+  early_.clear();
   for (Target& target : targets) {
     const Tensor sum = context.failed()
                            ? Tensor()

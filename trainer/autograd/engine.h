@@ -20,6 +20,8 @@ struct BackwardRoot {
 };
 
 // The weight halves (BackwardWeight) that a pass deferred, in the order in which they became ready.
+// A leaf that weight halves will reach gets all its gradients of the pass in Run, with the bits and
+// the one hook call of an undivided pass.
 // REQUIRES: Run is called once.
 class DeferredWeights {
  public:
@@ -28,7 +30,16 @@ class DeferredWeights {
 
  private:
   friend class BackwardPass;
+  // A gradient that reached such a leaf through inputs.
+  struct Early {
+    std::shared_ptr<Node> leaf;
+    uint64_t consumer = 0;
+    int edge = 0;
+    Tensor gradient;
+  };
+
   std::vector<std::shared_ptr<Node>> nodes_;
+  std::vector<Early> early_;
 };
 
 // Runs the pass until it ends, the context fails, or the context's deadline passes. A passed

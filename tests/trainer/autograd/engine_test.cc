@@ -154,6 +154,30 @@ TEST(EngineTest, DeferredWeightsGiveTheSameGradientsLater) {
   EXPECT_EQ(whole, split);
 }
 
+// A tied table is read by rows at one end and as a weight at the other.
+TEST(EngineTest, ALeafThatIsInputAndWeightIsToldOnceWhenWeightsAreDeferred) {
+  StepFixture fixture;
+  const Variable table = Variable::Leaf(RandomTensor(Shape{3, 3}, 2), "table");
+  const Tensor index = Tensor::FromVector(std::vector<int64_t>{2, 0, 2});
+  std::vector<double> whole, split;
+  int hooks = 0;
+  table.leaf().set_hook([&hooks](Context&) { ++hooks; });
+  for (const bool defer : {false, true}) {
+    table.leaf().ClearGradient();
+    hooks = 0;
+    Context context(fixture.Options());
+    const Variable rows = ops::GatherRows(context, table, index);
+    const Variable y = ops::Linear(context, rows, table, Variable());
+    DeferredWeights deferred;
+    Backward(context, {{y, RandomTensor(Shape{3, 3}, 5)}}, defer ? &deferred : nullptr);
+    EXPECT_EQ(hooks, defer ? 0 : 1);
+    deferred.Run(context);
+    EXPECT_EQ(hooks, 1);
+    for (int i = 0; i < 9; ++i) (defer ? split : whole).push_back(table.leaf().gradient().At(i));
+  }
+  EXPECT_EQ(whole, split);
+}
+
 TEST(EngineTest, ANodeThatStartsWorkRunsBeforeTheWeightHalfOfItsConsumer) {
   StepFixture fixture;
   Context context(fixture.Options());
