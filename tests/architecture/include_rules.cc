@@ -97,7 +97,8 @@ constexpr Room kRooms[] = {
     {"trainer/parallel/tensor",
      "trainer/comm trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor kernels "
      "kernels/memory kernels/base"},
-    {"trainer/parallel/pipeline", "trainer/comm trainer/tensor kernels/memory kernels/base"},
+    {"trainer/parallel/pipeline",
+     "trainer/comm trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
     {"trainer/parallel/served",
      "trainer/parallel trainer/sparse trainer/optim trainer/autograd trainer/tensor "
      "ps/client/row_client.h ps/client/table_admin.h "
@@ -141,7 +142,8 @@ constexpr Room kRooms[] = {
      "ps/client/table_admin.h rpc/master proto kernels kernels/memory kernels/base"},
     {"trainer/loop",
      "trainer/loop/replica trainer/report trainer/tasks trainer/checkpoint trainer/job "
-     "trainer/parallel trainer/sparse trainer/comm trainer/optim trainer/autograd trainer/tensor "
+     "trainer/parallel trainer/parallel/pipeline trainer/sparse trainer/comm trainer/optim "
+     "trainer/autograd trainer/tensor "
      "ps/client/table_admin.h rpc proto kernels/memory kernels/trace kernels/base"},
     {"trainer/cli/process", "rpc kernels/base"},
     {"trainer/cli", "trainer/ ps/ rpc/ proto kernels/"},

@@ -52,7 +52,9 @@ absl::StatusOr<double> Step::ForwardBackward(Context& context, Batch& batch,
   observer_.AfterPart(StepPart::COMPUTE);
   // Read once all work is submitted, so that the host never waits for a device in between.
   double loss_sum = 0;
-  for (const Tensor& loss : losses) loss_sum += loss.ToHost(replica_.stream).At(0);
+  for (const Tensor& loss : losses) {
+    if (loss.defined()) loss_sum += loss.ToHost(replica_.stream).At(0);
+  }
   replica_.sync->Finish(context);
   context.Fail(replica_.stream.status());
   if (context.failed()) return context.status();

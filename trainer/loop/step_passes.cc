@@ -1,10 +1,11 @@
 #include "trainer/loop/step_passes.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/memory/kernel_span.h"
-#include "trainer/autograd/engine.h"
+#include "trainer/parallel/pipeline/graph_stages.h"
 
 namespace tandem::loop {
 
@@ -14,7 +15,50 @@ namespace {
 // shared memory. A trace with the job's default settings is over too.
 constexpr int kStepsBefore = 6;
 
+// A task's model as one stage.
+class TaskStages : public parallel::StageModel {
+ public:
+  TaskStages(const tasks::Task& task, const tasks::StepInput& input,
+             absl::Span<const Variable> rows)
+      : task_(task), input_(input), rows_(rows) {}
+
+  parallel::ArrayType RowsOf(int /*microbatch*/) const override { return {}; }
+  Variable Forward(Context&, int, int, const Variable&) override { return Variable(); }
+  Variable Loss(Context& context, int microbatch, const Variable& /*rows*/) override {
+    return task_.LossSum(context, input_, microbatch, rows_);
+  }
+
+ private:
+  const tasks::Task& task_;
+  const tasks::StepInput& input_;
+  const absl::Span<const Variable> rows_;
+};
+
+// Tells GradientSync of each pass, and traces its two phases.
+class Passes : public parallel::StageObserver {
+ public:
+  Passes(Context& context, parallel::GradientSync& sync) : context_(context), sync_(sync) {}
+
+  void Waits(const parallel::StageOp&) override {}
+  void Begins(const parallel::StageOp& op) override {
+    const bool forward = op.work == parallel::StageWork::FORWARD;
+    if (forward) sync_.BeginPass(context_, op.microbatch);
+    span_.emplace(context_.stream(), SpanKind::PHASE, forward ? "forward" : "backward");
+  }
+  void Ends(const parallel::StageOp&) override { span_.reset(); }
+
+ private:
+  Context& context_;
+  parallel::GradientSync& sync_;
+  std::optional<KernelSpan> span_;
+};
+
 }  // namespace
+
+StepPasses::StepPasses(StepPassesOptions options)
+    : options_(std::move(options)),
+      schedule_(parallel::MakeSchedule(
+          {.kind = parallel::ScheduleKind::ONE_F_ONE_B, .num_microbatches = options_.num_parts})) {}
 
 StepPasses::Shapes StepPasses::ShapesOf(tasks::StepInput& input) {
   Shapes shapes;
@@ -53,21 +97,13 @@ std::vector<Tensor> StepPasses::Run(Context& context, tasks::StepInput& input,
 std::vector<Tensor> StepPasses::RunEach(Context& context, const tasks::StepInput& input,
                                         absl::Span<const Variable> rows) {
   options_.sync->BeginStep(options_.num_parts);
-  std::vector<Tensor> losses;
-  for (int part = 0; part < options_.num_parts; ++part) {
-    options_.sync->BeginPass(context, part);
-    const Variable loss = Forward(context, input, part, rows);
-    losses.push_back(loss.value());
-    const KernelSpan span(context.stream(), SpanKind::PHASE, "backward");
-    Backward(context, loss);
-  }
-  return losses;
-}
-
-Variable StepPasses::Forward(Context& context, const tasks::StepInput& input, int part,
-                             absl::Span<const Variable> rows) const {
-  const KernelSpan span(context.stream(), SpanKind::PHASE, "forward");
-  return options_.task->LossSum(context, input, part, rows);
+  TaskStages model(*options_.task, input, rows);
+  Passes passes(context, *options_.sync);
+  parallel::GraphStages stages(schedule_, /*rank=*/0, parallel::Recompute::NONE, &model, &context);
+  parallel::PipelineEdges no_edges;
+  parallel::PipelineExecutor executor(schedule_, /*rank=*/0, &no_edges, &context.stream(), &passes);
+  context.Fail(executor.Run(stages, context.deadline()));
+  return stages.losses();
 }
 
 bool StepPasses::IsSettled(const Shapes& shapes) {

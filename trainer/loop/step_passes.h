@@ -1,5 +1,6 @@
-// The forward and backward passes of a training step. StepPasses gives the loss of each part, and
-// hands gradients to GradientSync.
+// The forward and backward passes of a training step: a pipeline schedule of one stage, whose
+// microbatches are the step's parts. StepPasses gives the loss of each part, and hands gradients to
+// GradientSync.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -11,6 +12,7 @@
 #include "absl/types/span.h"
 #include "kernels/memory/graph.h"
 #include "trainer/parallel/gradient_sync.h"
+#include "trainer/parallel/pipeline/schedule.h"
 #include "trainer/tasks/task.h"
 
 namespace tandem::loop {
@@ -33,7 +35,7 @@ struct StepPassesOptions {
 // parts of the graph.
 class StepPasses {
  public:
-  explicit StepPasses(StepPassesOptions options) : options_(std::move(options)) {}
+  explicit StepPasses(StepPassesOptions options);
 
   // Runs the passes. Returns the summed loss of each part, in memory where the stream computes. The
   // next call may overwrite the losses. Run may move the input's arrays to the same memory.
@@ -51,8 +53,6 @@ class StepPasses {
   using Shapes = std::vector<Shape>;
   static Shapes ShapesOf(tasks::StepInput& input);
 
-  Variable Forward(Context& context, const tasks::StepInput& input, int part,
-                   absl::Span<const Variable> rows) const;
   std::vector<Tensor> RunEach(Context& context, const tasks::StepInput& input,
                               absl::Span<const Variable> rows);
   // True if enough steps like this one have run to record one.
@@ -62,6 +62,7 @@ class StepPasses {
   const std::vector<Tensor>& Launch(Context& context);
 
   const StepPassesOptions options_;
+  const parallel::PipelineSchedule schedule_;
   bool may_record_ = options_.may_record;
   bool launched_graph_ = false;
   Shapes shapes_;                 // of the recorded step, or of the last steps that ran alike

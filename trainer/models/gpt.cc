@@ -47,15 +47,22 @@ ParameterPart PartOfVocabulary(const GptOptions& options, const Shape& shape, in
   return nn::CutPart(shape, dim, {SymbolsOf(options)}, options.tp);
 }
 
+IndexRange BlocksOf(const GptOptions& options) {
+  return options.blocks.value_or(IndexRange{0, options.layers});
+}
+bool IsFirst(const GptOptions& options) { return BlocksOf(options).begin == 0; }
+bool IsLast(const GptOptions& options) { return BlocksOf(options).end == options.layers; }
+
 Variable TokenParameter(const GptOptions& options, ParameterSet& parameters) {
-  if (options.token_rows_outside) return Variable();
+  const bool is_head = IsLast(options) && options.tied_embeddings && options.has_head;
+  if (options.token_rows_outside || !(IsFirst(options) || is_head)) return Variable();
   const Shape shape{options.vocabulary_size, options.dim};
   return parameters.Normal("embedding.tokens", PartOfVocabulary(options, shape, 0),
                            options.embedding_stddev);
 }
 
 Variable PositionParameter(const GptOptions& options, ParameterSet& parameters) {
-  if (options.rotary_base > 0) return Variable();
+  if (options.rotary_base > 0 || !IsFirst(options)) return Variable();
   const Shape shape{options.max_length, options.dim};
   return parameters.Normal("embedding.positions", nn::StreamPart(shape, options.tp),
                            options.embedding_stddev);
@@ -64,7 +71,8 @@ Variable PositionParameter(const GptOptions& options, ParameterSet& parameters) 
 std::vector<nn::PreNormBlock> Blocks(const GptOptions& options, ParameterSet& parameters) {
   std::vector<nn::PreNormBlock> blocks;
   const nn::BlockOptions block = BlockOptionsOf(options, parameters);
-  for (int64_t i = 0; i < options.layers; ++i) {
+  const IndexRange here = BlocksOf(options);
+  for (int64_t i = here.begin; i < here.end; ++i) {
     parameters.NextBlock();
     blocks.emplace_back(parameters, absl::StrCat("blocks.", i), block);
   }
@@ -80,8 +88,9 @@ Gpt::Gpt(const GptOptions& options, ParameterSet& parameters)
       tokens_(TokenParameter(options, parameters)),
       positions_(PositionParameter(options, parameters)),
       embedding_dropout_("embedding.dropout", options.dropout),
-      blocks_(Blocks(options, parameters)),
-      final_norm_(parameters, "final_norm", options.dim, options.norm, options.tp) {
+      blocks_(Blocks(options, parameters)) {
+  if (!IsLast(options)) return;
+  final_norm_.emplace(parameters, "final_norm", options.dim, options.norm, options.tp);
   if (options.tied_embeddings || !options.has_head) return;
   const Shape shape{options.dim, options.vocabulary_size};
   head_.emplace(
@@ -114,12 +123,17 @@ Variable Gpt::Embed(Context& context, const Variable& tokens, const Tensor& inpu
   return ops::Add(context, rows, ops::GatherRows(context, positions_, here));
 }
 
-Variable Gpt::Stream(Context& context, const Variable& tokens, const GptInput& input) const {
+Variable Gpt::StageRows(Context& context, const Variable& tokens, const Variable& before,
+                        const GptInput& input) const {
+  TANDEM_CHECK(before.defined() != IsFirst(options_)) << "rows of a stage before the first one";
   const nn::PackedRows rows = nn::CutRows(context, input.rows, options_.tp);
-  const Variable embedded = Embed(context, tokens, input.inputs, rows.positions);
-  ops::Residual x{embedding_dropout_.Forward(context, embedded, rows)};
+  ops::Residual x{before};
+  if (IsFirst(options_)) {
+    const Variable embedded = Embed(context, tokens, input.inputs, rows.positions);
+    x.x = embedding_dropout_.Forward(context, embedded, rows);
+  }
   for (const nn::PreNormBlock& block : blocks_) x = block.Forward(context, x, rows);
-  return final_norm_.Forward(context, x).output;
+  return final_norm_ ? final_norm_->Forward(context, x).output : ops::Sum(context, x);
 }
 
 Variable Gpt::Logits(Context& context, const Variable& tokens, const Variable& hidden) const {
@@ -158,13 +172,14 @@ Tensor Gpt::Losses(Context& context, const Variable& tokens, const Variable& hid
 Variable Gpt::Extend(Context& context, const Variable& tokens, const Tensor& symbols,
                      std::vector<nn::KeyValueCache>& caches) const {
   TANDEM_CHECK_EQ(caches.size(), blocks_.size());
+  TANDEM_CHECK_EQ(static_cast<int64_t>(blocks_.size()), options_.layers);
   const int64_t begin = caches.front().length();
   TANDEM_CHECK_LE(begin + symbols.dim(0), options_.max_length);
   const Tensor positions = Tensor::Empty(symbols.shape(), DType::I64);
   std::iota(positions.data<int64_t>(), positions.data<int64_t>() + symbols.dim(0), begin);
   ops::Residual x{Embed(context, tokens, symbols, positions)};
   for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i].Extend(context, x, caches[i]);
-  return final_norm_.Forward(context, x).output;
+  return final_norm_->Forward(context, x).output;
 }
 
 std::vector<nn::KeyValueCache> Gpt::MakeCaches() const {

@@ -35,6 +35,9 @@ struct GptOptions {
   double init_stddev = 0.02, embedding_stddev = 0.02;
   bool token_rows_outside = false;
   bool has_head = true;  // false: the model ends with its hidden states
+  // A pipeline's stage builds these blocks alone, the embedding with the first block, final norm
+  // and head with the last one. A tied table is with both. Nothing: the whole model.
+  std::optional<IndexRange> blocks = std::nullopt;
   // Cuts blocks, and the vocabulary of embedding and head; null: the model is whole. A cut model
   // gives no logits. Token rows from outside are whole on every rank.
   const parallel::TensorGroup* tp = nullptr;
@@ -62,7 +65,14 @@ class Gpt {
   const GptOptions& options() const { return options_; }
 
   // Hidden states after the final norm: rows of the residual stream, all [T, dim] of a whole model.
-  Variable Stream(Context& context, const Variable& tokens, const GptInput& input) const;
+  // REQUIRES: all blocks are here.
+  Variable Stream(Context& context, const Variable& tokens, const GptInput& input) const {
+    return StageRows(context, tokens, Variable(), input);
+  }
+  // The part of Stream that is here. `before`: the rows of the stage before, undefined in the first
+  // stage. Returns the rows of the residual stream that the next stage takes.
+  Variable StageRows(Context& context, const Variable& tokens, const Variable& before,
+                     const GptInput& input) const;
   // All hidden states [T, dim], which have entered the head (TensorParallel).
   Variable Encode(Context& context, const Variable& tokens, const GptInput& input) const {
     return nn::EnterCut(context, Stream(context, tokens, input), input.rows, options_.tp);
@@ -101,12 +111,12 @@ class Gpt {
 
   GptOptions options_;
   IndexRange symbols_;  // those of the vocabulary that this rank has
-  Variable tokens_;     // [symbols_, dim]; undefined: rows come from outside
-  Variable positions_;  // [max_length, dim]; undefined: rotary
+  Variable tokens_;  // [symbols_, dim]; undefined: rows come from outside, or are not needed here
+  Variable positions_;  // [max_length, dim]; undefined: rotary, or not needed here
   nn::Dropout embedding_dropout_;
   std::vector<nn::PreNormBlock> blocks_;
-  nn::Norm final_norm_;
-  std::optional<nn::Linear> head_;  // none: tied embeddings
+  std::optional<nn::Norm> final_norm_;  // with the last block
+  std::optional<nn::Linear> head_;      // none: tied embeddings
 };
 
 }  // namespace tandem::models

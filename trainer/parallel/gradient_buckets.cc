@@ -37,7 +37,8 @@ absl::StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
         leaf.PlaceGradient(made->PlaceOf(bucket, bucket.members[m]));
       }
       leaf.set_hook([made = made.get(), b, m](Context& context) {
-        if (made->last_pass_ || made->options_.every_pass) made->OnGradient(context, b, m);
+        const bool last = ++made->buckets_[b].members[m].passes == made->num_passes_;
+        if (last || made->options_.every_pass) made->OnGradient(context, b, m);
       });
     }
   }
@@ -81,14 +82,16 @@ void GradientBuckets::ExpectAll() {
 
 void GradientBuckets::BeginStep(int num_passes) {
   num_passes_ = num_passes;
-  for (const Bucket& bucket : buckets_) {
-    for (const Member& member : bucket.members) member.parameter->variable.leaf().ClearGradient();
+  for (Bucket& bucket : buckets_) {
+    for (Member& member : bucket.members) {
+      member.parameter->variable.leaf().ClearGradient();
+      member.passes = 0;
+    }
   }
   ExpectAll();
 }
 
 void GradientBuckets::BeginPass(int pass) {
-  last_pass_ = pass + 1 == num_passes_;
   if (options_.every_pass && pass > 0) ExpectAll();
 }
 

@@ -1,5 +1,6 @@
 // Gradients of many parameters in the buckets of a FlatLayout. A step may have several passes
-// (gradient accumulation). Only the last pass completes gradients.
+// (gradient accumulation, microbatches). The last pass that reaches a parameter completes its
+// gradient. Halves of several passes may run in turn, if every pass reaches every parameter.
 // The owner decides what happens to a complete bucket: a sum over replicas (BucketSync) or a push
 // (ServedParameters).
 // Thread rule: the step's thread.
@@ -29,6 +30,7 @@ struct GradientBucketOptions {
 class GradientBuckets {
  public:
   struct Member : FlatMember {
+    int passes = 0;         // of this step, that have given their gradient
     bool complete = false;  // the gradient of this step is complete
   };
   struct Bucket {
@@ -84,7 +86,6 @@ class GradientBuckets {
   const OnComplete on_complete_;
   std::vector<Bucket> buckets_;
   int num_passes_ = 1;
-  bool last_pass_ = true;
 };
 
 }  // namespace tandem::parallel

@@ -22,7 +22,7 @@ int StrideOf(Axis axis, const MeshShape& shape) {
   return stride;
 }
 
-const char* NameOf(Axis axis) { return axis == Axis::TP ? "tp" : "dp"; }
+const char* NameOf(Axis axis) { return axis == Axis::TP ? "tp" : axis == Axis::DP ? "dp" : "pp"; }
 
 }  // namespace
 

@@ -1,7 +1,8 @@
 // How a job's trainers are arranged: each rank has a place on every axis. Ranks that differ in one
 // place alone form a group of that axis. Tensor parallelism has the neighbouring ranks, which share
-// a machine; data parallelism (and later pipelines) those farther apart. A data-parallel replica is
-// the set of ranks with one place on the DP axis: together they hold the model once.
+// a machine; data parallelism those farther apart, and a pipeline's stages the farthest. A
+// data-parallel replica is the set of ranks with one place on the DP axis: together they hold the
+// model once.
 // Thread rule: the thread that launches on `world`.
 // Invariant: all ranks make all groups at the start, in one order.
 #pragma once
@@ -16,16 +17,15 @@
 
 namespace tandem::parallel {
 
-// Axes from the fastest-varying to the slowest. Context parallelism will lie between TP and DP, and
-// pipelines behind DP.
-enum class Axis { TP, DP };
-inline constexpr Axis kAxes[] = {Axis::TP, Axis::DP};
+// Axes from the fastest-varying to the slowest. Context parallelism will lie between TP and DP.
+enum class Axis { TP, DP, PP };
+inline constexpr Axis kAxes[] = {Axis::TP, Axis::DP, Axis::PP};
 
 struct MeshShape {
-  int tp = 1, dp = 1;
+  int tp = 1, dp = 1, pp = 1;
 
-  int on(Axis axis) const { return axis == Axis::TP ? tp : dp; }
-  int size() const { return tp * dp; }  // ranks
+  int on(Axis axis) const { return axis == Axis::TP ? tp : axis == Axis::DP ? dp : pp; }
+  int size() const { return tp * dp * pp; }  // ranks
 };
 
 // The place of `rank` on an axis.
@@ -48,6 +48,8 @@ class Mesh {
   comm::ProcessGroup& dp() const { return *groups_[static_cast<int>(Axis::DP)]; }
   // The ranks among which layers are cut. May be this rank alone.
   comm::ProcessGroup& tp() const { return *groups_[static_cast<int>(Axis::TP)]; }
+  // The ranks of a pipeline, by stage. May be this rank alone.
+  comm::ProcessGroup& pp() const { return *groups_[static_cast<int>(Axis::PP)]; }
 
  private:
   Mesh(const MeshShape& shape, comm::ProcessGroup* world) : shape_(shape), world_(world) {}

@@ -15,7 +15,8 @@ using Members = std::vector<std::vector<int>>;
 
 struct Case {
   MeshShape shape;
-  Members tp, dp;  // the groups of each axis, by their smallest rank
+  Members tp, dp;   // the groups of each axis, by their smallest rank
+  Members pp = {};  // empty: no pipeline
 };
 
 // Written by hand.
@@ -34,6 +35,17 @@ const std::vector<Case>& Cases() {
       {{.tp = 2, .dp = 4}, {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, {{0, 2, 4, 6}, {1, 3, 5, 7}}},
       {{.tp = 4, .dp = 2}, {{0, 1, 2, 3}, {4, 5, 6, 7}}, {{0, 4}, {1, 5}, {2, 6}, {3, 7}}},
       {{.tp = 8, .dp = 1}, {{0, 1, 2, 3, 4, 5, 6, 7}}, {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}}},
+      {{.tp = 1, .dp = 1, .pp = 3}, {{0}, {1}, {2}}, {{0}, {1}, {2}}, {{0, 1, 2}}},
+      {{.tp = 2, .dp = 1, .pp = 2}, {{0, 1}, {2, 3}}, {{0}, {1}, {2}, {3}}, {{0, 2}, {1, 3}}},
+      {{.tp = 1, .dp = 2, .pp = 2}, {{0}, {1}, {2}, {3}}, {{0, 1}, {2, 3}}, {{0, 2}, {1, 3}}},
+      {{.tp = 2, .dp = 1, .pp = 3},
+       {{0, 1}, {2, 3}, {4, 5}},
+       {{0}, {1}, {2}, {3}, {4}, {5}},
+       {{0, 2, 4}, {1, 3, 5}}},
+      {{.tp = 2, .dp = 2, .pp = 2},
+       {{0, 1}, {2, 3}, {4, 5}, {6, 7}},
+       {{0, 2}, {1, 3}, {4, 6}, {5, 7}},
+       {{0, 4}, {1, 5}, {2, 6}, {3, 7}}},
   };
   return *cases;
 }
@@ -60,7 +72,8 @@ std::vector<int> RanksIn(comm::ProcessGroup& group, int world_rank) {
 }
 
 TEST(MeshTest, GroupsOfEveryAxisHaveTheMembersOfTheTable) {
-  for (const Case& c : Cases()) {
+  for (Case c : Cases()) {
+    for (int rank = 0; c.shape.pp == 1 && rank < c.shape.size(); ++rank) c.pp.push_back({rank});
     const int size = c.shape.size();
     const auto worlds = comm::ThreadGroup::Create(size, "trainers");
     std::vector<std::thread> threads;
@@ -70,7 +83,8 @@ TEST(MeshTest, GroupsOfEveryAxisHaveTheMembersOfTheTable) {
             Mesh::Create(c.shape, worlds[rank].get(), Device{}, absl::Now() + absl::Seconds(20));
         ASSERT_TRUE(mesh.ok()) << mesh.status();
         for (const auto& [axis, groups, group] : {std::tuple(Axis::TP, &c.tp, &(*mesh)->tp()),
-                                                  std::tuple(Axis::DP, &c.dp, &(*mesh)->dp())}) {
+                                                  std::tuple(Axis::DP, &c.dp, &(*mesh)->dp()),
+                                                  std::tuple(Axis::PP, &c.pp, &(*mesh)->pp())}) {
           const std::vector<int>& wanted = GroupOf(*groups, rank);
           EXPECT_EQ(MembersOf(axis, c.shape, rank), wanted);
           EXPECT_EQ(RanksIn(*group, rank), wanted);

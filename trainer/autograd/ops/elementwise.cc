@@ -21,6 +21,12 @@ Variable Add(Context& context, const Variable& a, const Variable& b) {
   return Record(context, "add", y, {.inputs = {a, b}, .backward_input = backward});
 }
 
+Variable Sum(Context& context, const Residual& rows) {
+  if (!rows.y.defined()) return rows.x;
+  return Add(context, rows.x,
+             Dropout(context, rows.y, rows.row_index, rows.dropout, rows.operation));
+}
+
 Variable AddBias(Context& context, const Variable& x, const Variable& bias) {
   const Shape row{x.shape()[-1]};
   TANDEM_CHECK(bias.shape() == row) << bias.shape() << " to " << x.shape();

@@ -77,6 +77,8 @@ struct Residual {
   uint64_t operation = 0;
   Tensor row_index = {};
 };
+// The sum alone, where no norm follows: at the end of a pipeline's stage.
+Variable Sum(Context& context, const Residual& rows);
 // The sum of a residual and its norm. One operation computes both, in both directions. So the sum's
 // gradients, from the residual and from the norm, need no extra pass to be added.
 struct Normed {

@@ -1,0 +1,86 @@
+#include "trainer/parallel/pipeline/graph_stages.h"
+
+#include <algorithm>
+
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/elementwise.h"
+
+namespace tandem::parallel {
+
+GraphStages::GraphStages(const PipelineSchedule& schedule, int rank, Recompute recompute,
+                         StageModel* model, Context* context)
+    : schedule_(schedule),
+      rank_(rank),
+      recompute_(recompute),
+      model_(*model),
+      context_(*context),
+      losses_(static_cast<size_t>(schedule.num_microbatches)) {}
+
+StageArrays GraphStages::Rows(int microbatch) const {
+  const ArrayType type = model_.RowsOf(microbatch);
+  return {context_.Empty(type.shape, type.dtype)};
+}
+
+StageArrays GraphStages::ForInput(int /*chunk*/, int microbatch) { return Rows(microbatch); }
+StageArrays GraphStages::ForOutputGradient(int /*chunk*/, int microbatch) {
+  return Rows(microbatch);
+}
+
+GraphStages::Live& GraphStages::At(int chunk, int microbatch) {
+  const auto live = live_.find({chunk, microbatch});
+  TANDEM_CHECK(live != live_.end()) << "microbatch " << microbatch << " is not alive";
+  return live->second;
+}
+
+absl::StatusOr<StageArrays> GraphStages::Forward(int chunk, int microbatch, StageArrays input) {
+  Live& live = live_[{chunk, microbatch}];
+  peak_live_ = std::max(peak_live_, static_cast<int>(live_.size()));
+  if (!input.empty()) live.input = Variable::Leaf(std::move(input[0]), "stage input");
+  const bool is_whole = schedule_.num_stages() == 1;
+  // Nobody needs what the last stage would drop.
+  if (recompute_ == Recompute::FULL && IsLast(chunk) && !is_whole) return StageArrays();
+  live.output = model_.Forward(context_, chunk, microbatch, live.input);
+  if (is_whole) live.output = model_.Loss(context_, microbatch, live.output);
+  if (context_.failed()) return context_.status();
+  StageArrays output;
+  if (!IsLast(chunk)) output.push_back(live.output.value());
+  if (recompute_ == Recompute::FULL) live.output = Variable();
+  return output;
+}
+
+absl::StatusOr<StageArrays> GraphStages::Backward(int chunk, int microbatch, StageArrays gradient,
+                                                  bool weights) {
+  Live& live = At(chunk, microbatch);
+  const bool is_again = !live.output.defined(), is_whole = schedule_.num_stages() == 1;
+  if (is_again) live.output = model_.Forward(context_, chunk, microbatch, live.input);
+  BackwardRoot root{live.output, gradient.empty() ? Tensor() : std::move(gradient[0])};
+  live.output = Variable();
+  if (IsLast(chunk)) {
+    if (is_again || !is_whole) root.variable = model_.Loss(context_, microbatch, root.variable);
+    losses_[microbatch] = root.variable.value();
+  }
+  tandem::Backward(context_, {root}, weights ? nullptr : &live.deferred);
+  if (context_.failed()) return context_.status();
+  StageArrays before;
+  if (live.input.defined()) {
+    LeafNode& leaf = live.input.leaf();
+    if (!leaf.has_gradient()) {  // frozen layers behind it, or none that read it
+      const Tensor zeros = context_.Empty(leaf.shape(), leaf.dtype());
+      kernels::Fill(zeros.view(), 0, context_.stream());
+      before.push_back(zeros);
+    } else {
+      before.push_back(leaf.gradient());
+    }
+  }
+  if (weights) live_.erase({chunk, microbatch});
+  return before;
+}
+
+absl::Status GraphStages::BackwardWeight(int chunk, int microbatch) {
+  At(chunk, microbatch).deferred.Run(context_);
+  live_.erase({chunk, microbatch});
+  return context_.status();
+}
+
+}  // namespace tandem::parallel
