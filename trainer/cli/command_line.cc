@@ -18,6 +18,7 @@
 #include "trainer/cli/process/signals.h"
 #include "trainer/cli/version.h"
 #include "trainer/job/nearest_name.h"
+#include "trainer/parallel/pipeline/schedule.h"
 
 namespace tandem::cli {
 
@@ -207,9 +208,12 @@ void AddSchedule(CLI::App& app, int* code) {
   command->add_option("--microbatches", options->microbatches, "of each step and replica")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
+  std::vector<std::string> names;
+  for (const parallel::ScheduleKind kind : parallel::kScheduleKinds)
+    names.push_back(parallel::NameOf(kind));
   command->add_option("--schedule", options->schedule, "the order")
-      ->check(CLI::IsMember({"GPIPE", "ONE_F_ONE_B", "INTERLEAVED", "ZB_H1"}))
-      ->type_name("GPIPE|ONE_F_ONE_B|INTERLEAVED|ZB_H1")
+      ->check(CLI::IsMember(names))
+      ->type_name(absl::StrJoin(names, "|"))
       ->capture_default_str();
   command
       ->add_option("--virtual-stages", options->virtual_stages,

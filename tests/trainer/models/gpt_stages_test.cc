@@ -111,6 +111,8 @@ class GptStages : public parallel::StageModel {
 };
 
 Result InStages(const PipelineSchedule& schedule, bool tied, Recompute recompute) {
+  const auto report = parallel::VerifySchedule(schedule);
+  EXPECT_TRUE(report.ok()) << report.status();
   auto groups = comm::ThreadGroup::Create(schedule.num_ranks(), "pp", absl::Seconds(60),
                                           comm::ThreadGroup::Sending::WAITS_FOR_RECV);
   Result result;
@@ -134,6 +136,7 @@ Result InStages(const PipelineSchedule& schedule, bool tied, Recompute recompute
       parallel::PipelineExecutor executor(schedule, rank, &*edges, &fixture.stream(), nullptr);
       const absl::Status status = executor.Run(stages, context.deadline());
       ASSERT_TRUE(status.ok()) << status;
+      EXPECT_EQ(stages.peak_live(), report->peak_live[rank] * schedule.num_chunks);
       for (const auto& parameter : parameters.all()) {
         EXPECT_EQ(told[parameter->name], schedule.num_microbatches) << parameter->name;
         parameter->variable.leaf().set_hook(nullptr);
@@ -172,7 +175,6 @@ TEST(GptStagesTest, EveryScheduleGivesTheLossesAndGradientsOfTheWholeModel) {
             const int chunks = kind == ScheduleKind::INTERLEAVED && ranks > 1 ? 2 : 1;
             const PipelineSchedule schedule =
                 parallel::MakeSchedule({kind, ranks, chunks, num_microbatches});
-            ASSERT_TRUE(parallel::VerifySchedule(schedule).ok());
             const Result stages = InStages(schedule, tied, recompute);
             const std::string what =
                 absl::StrCat(NameOf(kind), " ", ranks, " ranks, ", num_microbatches,
