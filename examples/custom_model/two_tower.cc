@@ -53,14 +53,14 @@ Variable TwoTower::Users(Context& context, const Variable& items,
 }
 
 Variable TwoTower::BatchLoss(Context& context, const Variable& items,
-                             const models::SequenceInput& batch) const {
+                             const models::SequenceInput& batch, const Variable& /*hidden*/) const {
   return models::SampledSoftmaxSum(context, Users(context, items, batch),
                                    item_tower_.Forward(context, items),
                                    {batch.targets, batch.negatives});
 }
 
 Tensor TwoTower::UserVectors(Context& context, const Variable& items,
-                             const models::SequenceInput& batch) const {
+                             const models::SequenceInput& batch, const Variable& /*hidden*/) const {
   return models::LastRows(context, Users(context, items, batch), batch.rows);
 }
 

@@ -22,9 +22,11 @@ class TwoTower : public tandem::tasks::RankingTask {
 
  protected:
   tandem::Variable BatchLoss(tandem::Context& context, const tandem::Variable& items,
-                             const tandem::models::SequenceInput& batch) const override;
+                             const tandem::models::SequenceInput& batch,
+                             const tandem::Variable& hidden) const override;
   tandem::Tensor UserVectors(tandem::Context& context, const tandem::Variable& items,
-                             const tandem::models::SequenceInput& batch) const override;
+                             const tandem::models::SequenceInput& batch,
+                             const tandem::Variable& hidden) const override;
   tandem::Tensor ItemVectors(tandem::Context& context,
                              const tandem::Variable& items) const override;
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <ostream>
+#include <span>
 
 #include "kernels/base/check.h"
 #include "kernels/base/dtype.h"
@@ -19,7 +20,8 @@ class Shape {
   static constexpr int kMaxDims = 5;
 
   Shape() = default;
-  Shape(std::initializer_list<int64_t> dims) {
+  Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
+  explicit Shape(std::span<const int64_t> dims) {
     TANDEM_CHECK_LE(dims.size(), static_cast<size_t>(kMaxDims));
     for (int64_t dim : dims) {
       TANDEM_CHECK_GE(dim, 0);

@@ -110,14 +110,15 @@ constexpr Room kRooms[] = {
      "trainer/tensor kernels "
      "kernels/memory kernels/base"},
     {"trainer/job",
-     "trainer/parallel trainer/parallel/served trainer/sparse trainer/comm trainer/comm/device "
+     "trainer/parallel trainer/parallel/pipeline/schedule.h trainer/parallel/served trainer/sparse "
+     "trainer/comm trainer/comm/device "
      "trainer/optim trainer/autograd trainer/tensor proto kernels kernels/memory kernels/base"},
     {"trainer/checkpoint",
      "trainer/job trainer/optim trainer/autograd trainer/tensor ps/client/table_admin.h rpc proto "
      "kernels kernels/memory kernels/base"},
     {"trainer/tasks",
-     "trainer/job trainer/data trainer/sparse trainer/comm trainer/nn trainer/autograd "
-     "trainer/tensor "
+     "trainer/job trainer/data trainer/parallel/pipeline trainer/sparse trainer/comm trainer/nn "
+     "trainer/autograd trainer/tensor "
      "ps/client/row_client.h "
      "proto kernels kernels/memory kernels/base"},
     {"trainer/tasks/ranking",
@@ -127,7 +128,7 @@ constexpr Room kRooms[] = {
      "kernels/base"},
     {"trainer/tasks/text",
      "trainer/tasks trainer/job trainer/models trainer/data trainer/data/text trainer/sparse "
-     "trainer/comm "
+     "trainer/comm trainer/parallel/pipeline "
      "trainer/nn trainer/autograd trainer/tensor proto kernels kernels/memory kernels/base"},
     {"trainer/tasks/kinds",
      "trainer/tasks trainer/tasks/ranking trainer/tasks/text trainer/job proto kernels/base"},
@@ -136,7 +137,8 @@ constexpr Room kRooms[] = {
      "rpc/master proto kernels/memory kernels/trace kernels/base"},
     {"trainer/loop/replica",
      "trainer/report trainer/tasks trainer/checkpoint trainer/job trainer/parallel "
-     "trainer/parallel/data_parallel trainer/parallel/served trainer/parallel/tensor "
+     "trainer/parallel/data_parallel trainer/parallel/pipeline trainer/parallel/served "
+     "trainer/parallel/tensor "
      "trainer/parallel/zero trainer/sparse trainer/comm "
      "trainer/optim trainer/autograd trainer/tensor ps/client/clients.h ps/client/row_client.h "
      "ps/client/table_admin.h rpc/master proto kernels kernels/memory kernels/base"},

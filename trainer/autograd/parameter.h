@@ -18,8 +18,8 @@
 namespace tandem {
 
 // Which ranks hold the same elements of a parameter, and whose gradients are parts of one sum.
-// Every reduction is derived from the record: sums over replicas and over tensor-parallel ranks,
-// and who counts an element in norms, hashes and files.
+// Every reduction is derived from the record: sums over replicas, over tensor-parallel ranks and
+// over stages, and who counts an element in norms, hashes and files.
 struct GradientRecord {
   // Neighbouring tensor-parallel ranks that hold the same elements: 1 for a cut parameter, all for
   // a whole one, in between for copies of keys' and values' heads. 0: the model has not said.
@@ -28,6 +28,8 @@ struct GradientRecord {
   bool partial_over_tp = false;
   // Each replica has the gradient of its part of the batch.
   bool partial_over_dp = true;
+  // A pipeline's first and last stage hold the same elements, and each has the gradient of its use.
+  bool tied_over_pp = false;
 
   bool operator==(const GradientRecord&) const = default;
 };

@@ -61,11 +61,11 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> OpenDense(const Checkpoint& che
   return absl::FailedPreconditionError(absl::StrCat("checkpoint ", file.status().message()));
 }
 
-// Returns Ok if file and job have the same tensors by name, type and logical shape. Slots of the
-// file count only with `slots`.
+// Returns Ok if file and job have the same tensors by name, type and logical shape. The file may
+// also have those of `names`. Slots of the file count only with `slots`.
 absl::Status CheckSame(const Checkpoint& checkpoint, const SafetensorsFile& file,
-                       const std::vector<Target>& targets, bool slots) {
-  std::set<std::string> names;
+                       const std::vector<Target>& targets, std::set<std::string> names,
+                       bool slots) {
   for (const Target& target : targets) {
     names.insert(target.name);
     const TensorEntry* const found = file.Find(target.name);
@@ -169,11 +169,12 @@ absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& paramete
   std::vector<Target> targets;
   for (const auto& parameter : parameters.all())
     targets.push_back({parameter->name, parameter.get(), 0, parameter->variable.value()});
-  RETURN_IF_ERROR(CheckSame(checkpoint, *file, targets, /*slots=*/false));
+  RETURN_IF_ERROR(CheckSame(checkpoint, *file, targets, /*names=*/{}, /*slots=*/false));
   return FillTargets(checkpoint, *file, targets, parameters);
 }
 
-absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& state) {
+absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& state,
+                       const std::vector<optim::LogicalParameter>& whole) {
   ASSIGN_OR_RETURN(const auto file, OpenDense(checkpoint));
   const std::vector<std::string>& slots = state.slot_names;
   std::set<std::string> saved_slots;
@@ -201,7 +202,12 @@ absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& st
                          entry.slots.empty() ? Tensor() : entry.slots[s]});
     }
   }
-  RETURN_IF_ERROR(CheckSame(checkpoint, *file, targets, /*slots=*/true));
+  std::set<std::string> elsewhere;
+  for (const optim::LogicalParameter& parameter : whole) {
+    elsewhere.insert(parameter.name);
+    for (const std::string& slot : slots) elsewhere.insert(absl::StrCat(parameter.name, "#", slot));
+  }
+  RETURN_IF_ERROR(CheckSame(checkpoint, *file, targets, std::move(elsewhere), /*slots=*/true));
   return FillTargets(checkpoint, *file, targets, *state.parameters);
 }
 

@@ -40,8 +40,10 @@ absl::StatusOr<SavedItems> ReadItems(const Checkpoint& checkpoint);
 // changed. The caller refreshes the shadows of values.
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters);
 // The same with the optimizer's slots, which must be those of its kind. Fills the values of all
-// parameters, and the slots of the entries of `state`.
-absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& state);
+// parameters, and the slots of the entries of `state`. `whole` are all dense parameters, of which
+// `state` may have some; empty: `state` has all.
+absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& state,
+                       const std::vector<optim::LogicalParameter>& whole = {});
 // Puts the rows back into tables that `tables` has created (ps::TableAdmin::Load) and makes the
 // checkpoint's step the last one applied.
 absl::Status LoadRows(const Checkpoint& checkpoint, ps::TableAdmin& tables, absl::Time deadline);

@@ -26,10 +26,11 @@ std::string SlotName(const std::string& parameter, const std::string& slot) {
   return absl::StrCat(parameter, "#", slot);
 }
 
-// The file's tensors, in the order of the set: every parameter with its slots.
-SafetensorsHeader HeaderOf(const optim::DenseState& state, uint64_t step) {
+// The file's tensors: every parameter with its slots.
+SafetensorsHeader HeaderOf(const WriteArgs& args) {
   SafetensorsHeader header;
-  header.metadata = {{"format", "tandem"}, {"step", absl::StrCat(step)}};
+  header.metadata = {{"format", "tandem"}, {"step", absl::StrCat(args.manifest.step())}};
+  const optim::DenseState& state = *args.state;
   const DType dtype = state.parameters->dtype();
   uint64_t place = 0;
   const auto add = [&](const std::string& name, const Shape& shape) {
@@ -37,10 +38,12 @@ SafetensorsHeader HeaderOf(const optim::DenseState& state, uint64_t step) {
     header.tensors.push_back({name, dtype, shape, place, end});
     place = end;
   };
-  for (const auto& parameter : state.parameters->all()) {
-    add(parameter->name, parameter->slice.logical());
+  const std::vector<optim::LogicalParameter> parameters =
+      args.parameters.empty() ? optim::LogicalParametersOf(*state.parameters) : args.parameters;
+  for (const optim::LogicalParameter& parameter : parameters) {
+    add(parameter.name, parameter.shape);
     for (const std::string& slot : state.slot_names)
-      add(SlotName(parameter->name, slot), parameter->slice.logical());
+      add(SlotName(parameter.name, slot), parameter.shape);
   }
   return header;
 }
@@ -70,7 +73,7 @@ absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs&
         absl::StrCat("parameter ", wrong, " is not finite (NaN or infinity)"));
   }
   const std::string path = folder + "/" + kDenseFile;
-  RETURN_IF_ERROR(SafetensorsFile::Create(path, HeaderOf(*args.state, args.manifest.step())));
+  RETURN_IF_ERROR(SafetensorsFile::Create(path, HeaderOf(args)));
   RETURN_IF_ERROR(WriteEntries(path, *args.state));
   if (args.await_others) RETURN_IF_ERROR(args.await_others(path));
   ASSIGN_OR_RETURN(const FileDigest digest, DigestOf(path));

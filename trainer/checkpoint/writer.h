@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,6 +23,8 @@ struct WriteArgs {
   std::string folder;                        // holds the checkpoints; made if missing
   CheckpointManifest manifest;               // without files
   const optim::DenseState* state = nullptr;  // what this rank writes of the dense parameters
+  // All dense parameters, of which `state` may have some; empty: `state` has all.
+  std::vector<optim::LogicalParameter> parameters = {};
   ps::TableAdmin* tables = nullptr;
   std::string item_ids = {};   // CheckpointManifest.items; empty: none
   std::string catalogue = {};  // CheckpointManifest.catalogue; empty: none

@@ -9,31 +9,15 @@
 #include "ps/caching/geo_client.h"
 #include "ps/caching/merged_client.h"
 #include "ps/client/remote_client.h"
-#include "trainer/parallel/mesh.h"
+#include "trainer/job/layout.h"
 #include "trainer/sparse/group_exchange.h"
 
 namespace tandem::cli {
 
-namespace {
-
-parallel::MeshShape ShapeOf(const Job& job) {
-  return {.tp = job.parallel().tp(), .dp = job.parallel().dp()};
-}
-
-}  // namespace
-
-int ReplicaOf(const Job& job, int rank) {
-  return parallel::PlaceOn(parallel::Axis::DP, ShapeOf(job), rank);
-}
-
-bool IsClient(const Job& job, int rank) {
-  return parallel::PlaceOn(parallel::Axis::TP, ShapeOf(job), rank) == 0;
-}
-
 absl::StatusOr<comm::ProcessGroup*> ClientsAmong(const Job& job, comm::ProcessGroup& trainers,
                                                  std::unique_ptr<comm::ProcessGroup>* owned) {
-  if (job.parallel().tp() == 1) return &trainers;
-  const bool is_client = IsClient(job, trainers.rank());
+  if (job::NumClients(job) == trainers.size()) return &trainers;
+  const bool is_client = job::IsClient(job, trainers.rank());
   if (!job.ps().merge_pushes()) return is_client ? &trainers : nullptr;
   ASSIGN_OR_RETURN(*owned,
                    trainers.Split(is_client ? 0 : 1, trainers.rank(), "clients",
@@ -54,19 +38,19 @@ absl::StatusOr<ps::ClientStack> MergePushes(const Job& job, ps::ClientStack clie
   return clients;
 }
 
-ps::ClientStack ClientOfJob(const Job& job, ps::ClientStack clients, int replica) {
+ps::ClientStack ClientOfJob(const Job& job, ps::ClientStack clients, int client) {
   const ParameterServer& options = job.ps();
   if (options.consistency() == GEO) {
     clients.Wrap<ps::GeoClient>(
-        ps::GeoClientOptions{.num_trainers = static_cast<uint32_t>(job.parallel().dp()),
+        ps::GeoClientOptions{.num_trainers = static_cast<uint32_t>(job::NumClients(job)),
                              .geo_steps = static_cast<uint64_t>(options.geo_steps()),
-                             .trainer = static_cast<uint32_t>(replica)});
+                             .trainer = static_cast<uint32_t>(client)});
   } else if (options.cache_rows() > 0) {
     clients.Wrap<ps::CachedClient>(
         ps::CacheOptions{.rows_per_table = static_cast<size_t>(options.cache_rows()),
                          .read_bound = static_cast<uint32_t>(options.read_bound()),
                          .write_bound = static_cast<uint32_t>(options.write_bound()),
-                         .trainer = static_cast<uint32_t>(replica)});
+                         .trainer = static_cast<uint32_t>(client)});
   }
   return clients;
 }

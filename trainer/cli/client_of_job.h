@@ -15,11 +15,6 @@ class Job;  // proto/job.pb.h
 
 namespace tandem::cli {
 
-// The data-parallel replica of a trainer, which is its number as a client.
-int ReplicaOf(const Job& job, int rank);
-// True for the first of the tensor-parallel ranks that work on the same rows. It pulls and pushes
-// for all.
-bool IsClient(const Job& job, int rank);
 // The group of the trainers that are clients. Null if `rank` is no client. Collective over
 // `trainers`; `owned` keeps the group.
 absl::StatusOr<comm::ProcessGroup*> ClientsAmong(const Job& job, comm::ProcessGroup& trainers,
@@ -31,7 +26,7 @@ absl::StatusOr<comm::ProcessGroup*> ClientsAmong(const Job& job, comm::ProcessGr
 absl::StatusOr<ps::ClientStack> MergePushes(const Job& job, ps::ClientStack clients,
                                             ps::MergedPushes& pushes, comm::ProcessGroup& trainers,
                                             int num_servers);
-// Adds the consistency and the cache that the job asks for. `replica` is ReplicaOf the trainer.
-ps::ClientStack ClientOfJob(const Job& job, ps::ClientStack clients, int replica);
+// Adds the consistency and the cache that the job asks for. `client` is job::ClientOf the trainer.
+ps::ClientStack ClientOfJob(const Job& job, ps::ClientStack clients, int client);
 
 }  // namespace tandem::cli

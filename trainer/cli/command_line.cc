@@ -31,10 +31,11 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
   command.add_option("--ps", options.num_ps, "parameter servers")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  command.add_option("--trainers", options.num_trainers, "trainers; default: dp x tp")
+  command.add_option("--trainers", options.num_trainers, "trainers; default: dp x tp x pp")
       ->check(CLI::Range(1, 1024));
   command.add_option("--dp", options.dp, "data-parallel replicas (parallel.dp)");
   command.add_option("--tp", options.tp, "ranks among which layers are cut (parallel.tp)");
+  command.add_option("--pp", options.pp, "stages into which the layers are cut (parallel.pp)");
   command.add_option("--zero", options.zero,
                      "ZeRO stage: what replicas cut instead of copying (parallel.zero)");
   command.add_option("--workers", options.num_workers, "processes that host remote modules")

@@ -13,6 +13,7 @@ std::vector<std::string> AssignmentsOf(const RunOptions& options) {
   };
   add("dp", options.dp);
   add("tp", options.tp);
+  add("pp", options.pp);
   add("zero", options.zero);
   return sets;
 }

@@ -54,14 +54,14 @@ absl::StatusOr<ps::ClientStack> LocalClientsOf(const Job& job, ps::TableHost& ho
                                                std::unique_ptr<comm::ProcessGroup>* owned) {
   ASSIGN_OR_RETURN(comm::ProcessGroup* const among, ClientsAmong(job, trainers, owned));
   if (among == nullptr) return ps::ClientStack(std::make_unique<ps::IdleClient>());
-  const int replica = ReplicaOf(job, trainers.rank());
-  auto local = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(replica),
-                                                 static_cast<uint32_t>(job.parallel().dp()),
+  const int client = job::ClientOf(job, trainers.rank());
+  auto local = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(client),
+                                                 static_cast<uint32_t>(job::NumClients(job)),
                                                  job::ConsistencyOf(job));
   ps::MergedPushes& pushes = *local;
   ASSIGN_OR_RETURN(auto merged,
                    MergePushes(job, std::move(local), pushes, *among, /*num_servers=*/0));
-  return ClientOfJob(job, std::move(merged), replica);
+  return ClientOfJob(job, std::move(merged), client);
 }
 
 absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobData& data,

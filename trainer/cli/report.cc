@@ -96,9 +96,10 @@ namespace {
 std::string TrainersText(const Job& job) {
   const Parallel& parallel = job.parallel();
   std::string text = Count(job::NumTrainers(job), "trainer");
-  if (parallel.tp() == 1 && parallel.zero() == 0) return text;
+  if (parallel.tp() == 1 && parallel.pp() == 1 && parallel.zero() == 0) return text;
   absl::StrAppend(&text, " (dp ", parallel.dp());
   if (parallel.tp() > 1) absl::StrAppend(&text, " x tp ", parallel.tp());
+  if (parallel.pp() > 1) absl::StrAppend(&text, " x pp ", parallel.pp());
   if (parallel.zero() > 0) absl::StrAppend(&text, ", zero ", parallel.zero());
   return text + ")";
 }

@@ -21,6 +21,7 @@
 #include "trainer/cli/run_folder.h"
 #include "trainer/comm/net/trainers_group.h"
 #include "trainer/job/job_options.h"
+#include "trainer/job/layout.h"
 #include "trainer/loop/train_loop.h"
 #include "trainer/parallel/mesh.h"
 
@@ -76,12 +77,12 @@ std::unique_ptr<ps::RemoteClient> MakeClient(const rpc::MasterClient& master, co
   const rpc::Assignment& assignment = master.assignment();
   RequestHeader header = master.MakeHeader();
   header.mutable_sender()->set_rank(
-      static_cast<uint32_t>(ReplicaOf(job, static_cast<int>(assignment.rank))));
+      static_cast<uint32_t>(job::ClientOf(job, static_cast<int>(assignment.rank))));
   std::vector<std::string> addresses;
   for (const rpc::Member& member : assignment.MembersOf(PS)) addresses.push_back(member.address);
   return std::make_unique<ps::RemoteClient>(
       addresses, ps::Router::FromShardMap(assignment.shard_map), std::move(header),
-      static_cast<uint32_t>(job.parallel().dp()),
+      static_cast<uint32_t>(job::NumClients(job)),
       ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()),
                               .consistency = job::ConsistencyOf(job),
                               .wire = WireOf(job.ps().wire()),
@@ -103,8 +104,8 @@ absl::StatusOr<RemoteClients> RemoteClientsOf(const rpc::MasterClient& master, c
   auto remote = MakeClient(master, job);
   ps::RemoteClient& reached = *remote;
   ASSIGN_OR_RETURN(auto merged, MergePushes(job, std::move(remote), reached, *among, num_ps));
-  const int replica = ReplicaOf(job, static_cast<int>(master.assignment().rank));
-  return RemoteClients{ClientOfJob(job, std::move(merged), replica), &reached};
+  const int client = job::ClientOf(job, static_cast<int>(master.assignment().rank));
+  return RemoteClients{ClientOfJob(job, std::move(merged), client), &reached};
 }
 
 // A note for the user if servers of this host were not reached through shared memory; empty: none.
@@ -135,7 +136,7 @@ absl::Status CheckHosts(const Job& job, const std::vector<int>& memory) {
 std::vector<std::string> NotesOnHosts(const Job& job, const std::vector<std::string>& hosts,
                                       const std::vector<int>& memory) {
   std::vector<std::string> notes;
-  const parallel::MeshShape shape{.tp = job.parallel().tp(), .dp = job.parallel().dp()};
+  const parallel::MeshShape shape = job::MeshShapeOf(job);
   for (int first = 0; first < shape.size(); first += shape.tp) {
     std::vector<std::string> of_group;
     bool apart = false;

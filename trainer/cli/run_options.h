@@ -20,9 +20,9 @@ struct RunOptions {
   std::string out = "out/run";
   report::LogFormat log_format = report::LogFormat::TEXT;
   int num_ps = 1;
-  std::optional<int> num_trainers;  // absent: the job's layout says
-  std::optional<int> dp, tp, zero;  // parallel.dp, .tp and .zero in short
-  int num_workers = 0;              // processes that host remote modules
+  std::optional<int> num_trainers;      // absent: the job's layout says
+  std::optional<int> dp, tp, pp, zero;  // fields of `parallel` in short
+  int num_workers = 0;                  // processes that host remote modules
   bool local = false;
   // How to treat a run that `out` holds. The run is refused if neither `resume` nor `overwrite` is
   // given. `resume` is kResumeNewest, kResumeAuto or the folder of a checkpoint.

@@ -11,6 +11,7 @@ namespace tandem::data {
 
 struct BatchShare {
   int64_t begin = 0, end = 0;  // samples of the global batch; equal: none
+  int64_t size() const { return end - begin; }
 };
 
 // Replica r of R gets samples floor(r n / R) .. floor((r + 1) n / R) of the batch's n. Part p of P

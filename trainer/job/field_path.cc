@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "kernels/base/utf8.h"
 
 namespace tandem {
@@ -59,9 +60,15 @@ std::string PathWalk::Follow(const std::vector<PathStep>& steps) {
 
 std::string PathWalk::Assign(const WrittenValue& value) const {
   if (option_.has_value()) return AssignOption(path_, *option_, value, message_);
-  if (field_->is_repeated())
-    return absl::StrCat(path_, " is in a list of plain values; allowed: in the file only");
-  return AssignScalar(path_, field_, value, message_);
+  if (!field_->is_repeated()) return AssignScalar(path_, field_, value, message_);
+  message_->GetReflection()->ClearField(message_, field_);
+  for (const absl::string_view element : absl::StrSplit(value.text, ',')) {
+    WrittenValue one = value;
+    one.text = std::string(absl::StripAsciiWhitespace(element));
+    const std::string complaint = AssignScalar(path_, field_, one, message_);
+    if (!complaint.empty()) return complaint;
+  }
+  return "";
 }
 
 std::string PathWalk::Find(const std::string& name) {
@@ -98,6 +105,12 @@ std::string PathWalk::Select(const std::optional<std::string>& key) {
   if (!field_->is_repeated())
     return key.has_value() ? absl::StrCat(path_, " is no list; leave out [", Printable(*key), "]")
                            : "";
+  if (field_->message_type() == nullptr) {
+    return key.has_value()
+               ? absl::StrCat(path_, " is a list of plain values; set all of them, as in ", path_,
+                              "=A,B,C")
+               : "";
+  }
   const std::vector<std::string> names = ElementNames();
   const std::string there =
       names.empty() ? "it is empty" : absl::StrCat("it has ", absl::StrJoin(names, ", "));
@@ -117,8 +130,7 @@ std::string PathWalk::Select(const std::optional<std::string>& key) {
 std::vector<std::string> PathWalk::ElementNames() const {
   const Reflection* reflection = message_->GetReflection();
   std::vector<std::string> names;
-  const FieldDescriptor* label =
-      field_->message_type() == nullptr ? nullptr : field_->message_type()->FindFieldByName("name");
+  const FieldDescriptor* label = field_->message_type()->FindFieldByName("name");
   for (int i = 0; i < reflection->FieldSize(*message_, field_); ++i) {
     std::string name;
     if (label != nullptr && label->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {

@@ -1,5 +1,6 @@
 // The path of a field in a message, as --set writes it: train.batch_size, tables[item].dim. A list
-// element is selected by its name or index. The path may omit the chosen member of a oneof:
+// element is selected by its name or index; a list of plain values is set whole, as A,B,C. The path
+// may omit the chosen member of a oneof:
 // model.heads is model.sequence_rec.heads. In a message that is one map of texts, every name is a
 // key.
 // Thread rule: one thread.

@@ -104,6 +104,7 @@ void CheckModel(const Job& job, const job::Models& models, Limits* limits) {
     limits->Refuse("parallel.tp", job.parallel().tp(),
                    absl::StrCat("1 with ", (*rules)->name, ", whose layers are not cut"));
   }
+  job::CheckStages(job, (*rules)->name, (*rules)->num_layers(job.model()), limits);
   if (job.train().precision() == Train::BF16 && !(*rules)->has_bf16) {
     limits->Refuse("train.precision", "BF16",
                    absl::StrCat("F32 with ", (*rules)->name, ", which has no bf16"));
@@ -274,10 +275,14 @@ void CheckParts(const Job& job, int num_trainers, Limits* limits) {
   const int batch_size = train.has_batch_size() ? train.batch_size() : kDefaultBatchSize;
   const int replicas = num_trainers == 0 ? 0 : job::ReplicasOf(job, num_trainers);
   if (replicas <= 0 || batch_size <= 0) return;
-  const int smallest = std::max(1, batch_size / replicas);
-  if (train.accumulate() <= smallest) return;
+  const int smallest = std::max(1, batch_size / replicas),
+            parts = job::MicrobatchesOf(job, batch_size, replicas);
+  if (parts <= smallest) return;
+  const char* const field = job.parallel().has_microbatches() ? "parallel.microbatches"
+                            : train.has_accumulate()          ? "train.accumulate"
+                                                              : "parallel.pp";
   limits->Refuse(
-      "train.accumulate", train.accumulate(),
+      field, parts,
       absl::StrCat("1 .. ", smallest, ", the samples that a replica has of a batch of ", batch_size,
                    " over ", replicas, replicas == 1 ? " replica" : " replicas"));
 }
@@ -303,7 +308,6 @@ void ResolveTrain(Train* train) {
   if (!train->has_batch_size()) train->set_batch_size(kDefaultBatchSize);
   if (!train->has_eval_every_epochs()) train->set_eval_every_epochs(1);
   if (!train->has_log_every_steps()) train->set_log_every_steps(1);
-  if (!train->has_accumulate()) train->set_accumulate(1);
 }
 
 void ResolveOptimizer(Optimizer* optimizer) {

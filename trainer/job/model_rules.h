@@ -29,6 +29,8 @@ struct ModelRules {
   Job::Placement old_placement = Job::PS;
   bool has_bf16 = false;  // train.precision may be BF16
   bool is_cut = false;    // parallel.tp may be more than 1
+  // The layers that a pipeline may divide among stages; 0: it cannot.
+  int (*num_layers)(const Model& model) = nullptr;
 };
 
 // The name of the model's kind; "" if none is chosen.

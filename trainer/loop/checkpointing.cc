@@ -56,8 +56,7 @@ absl::Status WriteTogether(const Replica& replica, const optim::DenseState& owne
   int64_t written = owned.num_elements();
   RETURN_IF_ERROR(world.Await(world.AllReduce(DenseView(&written, Shape{1}), args),
                               absl::Now() + args.timeout + absl::Seconds(1)));
-  const int64_t all =
-      replica.parameters.num_elements() * (1 + static_cast<int64_t>(owned.slot_names.size()));
+  const int64_t all = replica.num_elements() * (1 + static_cast<int64_t>(owned.slot_names.size()));
   if (written == all) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("ranks have written ", written, " of ", all,
                                           " elements of the dense parameters"));
@@ -72,6 +71,7 @@ absl::Status Write(const Replica& replica) {
       checkpoint::WriteCheckpoint({.folder = replica.output->folder() + "/checkpoints",
                                    .manifest = ManifestOf(replica),
                                    .state = &state,
+                                   .parameters = replica.whole_model,
                                    .tables = replica.clients.tables,
                                    .item_ids = replica.data.ItemIds(),
                                    .catalogue = replica.data.Catalogue(),
@@ -102,7 +102,7 @@ absl::Status RestoreOrInitialize(Replica& replica) {
   const checkpoint::Checkpoint& saved = *replica.environment.resume;
   optim::DenseState state = replica.dense.State();
   replica.sync->AddEntries(&state);
-  RETURN_IF_ERROR(checkpoint::LoadState(saved, state));
+  RETURN_IF_ERROR(checkpoint::LoadState(saved, state, replica.whole_model));
   replica.state.Restore(saved.manifest);
   replica.divergence.set_saved_step(replica.state.step());
   const absl::Time deadline = absl::Now() + CheckpointTimeout(replica);

@@ -41,8 +41,17 @@ report::CollectiveMeter::Axes AxesOf(const Replica& replica) {
     if (holders == nullptr) continue;
     for (const auto& [number, group] : holders->groups()) tp.push_back(group);
   }
+  const parallel::PipelineEdges& edges = replica.pipeline.edges();
+  std::vector<const comm::ProcessGroup*> pp{&replica.mesh.pp(), &replica.arrays.pp()};
+  for (const auto* const edge :
+       {&edges.activations_in, &edges.activations_out, &edges.gradients_in, &edges.gradients_out})
+    pp.push_back(edge->get());
+  for (const auto* const holders : {replica.holders.get(), replica.array_holders.get()}) {
+    if (holders != nullptr) pp.push_back(holders->tied());
+  }
   return {{"tp", tp},
           {"dp", {&replica.mesh.dp(), &replica.arrays.dp()}},
+          {"pp", pp},
           {"all", {&replica.mesh.world(), &replica.arrays.world()}}};
 }
 

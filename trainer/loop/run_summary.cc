@@ -29,7 +29,7 @@ report::RunSummary FiguresOf(const Replica& replica, const report::Throughput& t
   summary.metrics = state.best_metrics();
   summary.samples_per_second = throughput.samples_per_second();
   summary.tokens_per_second = throughput.tokens_per_second();
-  summary.dense_parameters = static_cast<uint64_t>(replica.parameters.num_elements());
+  summary.dense_parameters = static_cast<uint64_t>(replica.num_elements());
   return summary;
 }
 

@@ -37,7 +37,7 @@ absl::StatusOr<double> Step::ForwardBackward(Context& context, Batch& batch,
                                              report::StepRecord& record) {
   record.samples = batch.input->global_samples;
   record.tokens = batch.input->global_tokens;
-  record.flops = batch.input->flops;
+  record.flops = batch.input->flops / replica_.mesh.replica().size();
   replica_.pushes.Begin(context.step());
   std::vector<Variable> rows;
   if (replica_.tables) {
@@ -63,7 +63,8 @@ absl::StatusOr<double> Step::ForwardBackward(Context& context, Batch& batch,
 
 absl::Status Step::ShareLoss(const Context& context, double loss_sum, report::StepRecord& record) {
   const std::optional<std::string> kept_back = replica_.sync->KeptBack();
-  // Tensor-parallel ranks have the same loss, and the first one counts.
+  // Tensor-parallel ranks have the same loss, and the first one counts. Stages before the last one
+  // have none.
   const double counted = replica_.mesh.tp().rank() == 0 ? loss_sum : 0;
   double sums[3] = {counted, replica_.stop_vote.Cast(), kept_back ? 1.0 : 0.0};
   const comm::CollectiveArgs args{.stream = &replica_.stream, .tag = StableHash("loss")};
@@ -97,8 +98,12 @@ absl::Status Step::Commit(Context& context, report::StepRecord& record) {
   std::function<absl::StatusOr<double>(double)> sum_over_ranks, sum_over_clients;
   if (replica_.is_cut())
     sum_over_ranks = [&](double own) { return SumOver(replica_.parts(), context, own); };
-  if (replica_.tables != nullptr && replica_.mesh.tp().size() > 1)
-    sum_over_clients = [&](double own) { return SumOver(replica_.mesh.tp(), context, own); };
+  if (replica_.has_tables && replica_.mesh.replica().size() > 1) {
+    // Each client has the norm of all, so that of the first stage counts.
+    sum_over_clients = [&](double own) {
+      return SumOver(replica_.mesh.replica(), context, replica_.mesh.pp().rank() == 0 ? own : 0);
+    };
+  }
   ASSIGN_OR_RETURN(const sparse::StepOptimizer::StepResult result,
                    replica_.optimizer.Step(context, {.count = batches_.front().num_targets(),
                                                      .want_norm = record.logged,

@@ -15,17 +15,21 @@ namespace {
 // shared memory. A trace with the job's default settings is over too.
 constexpr int kStepsBefore = 6;
 
-// A task's model as one stage.
+// A task's model as stages.
 class TaskStages : public parallel::StageModel {
  public:
   TaskStages(const tasks::Task& task, const tasks::StepInput& input,
              absl::Span<const Variable> rows)
       : task_(task), input_(input), rows_(rows) {}
 
-  parallel::ArrayType RowsOf(int /*microbatch*/) const override { return {}; }
-  Variable Forward(Context&, int, int, const Variable&) override { return Variable(); }
-  Variable Loss(Context& context, int microbatch, const Variable& /*rows*/) override {
-    return task_.LossSum(context, input_, microbatch, rows_);
+  parallel::ArrayType RowsOf(int microbatch) const override {
+    return task_.RowsOf(input_, microbatch);
+  }
+  Variable Forward(Context& context, int chunk, int microbatch, const Variable& before) override {
+    return task_.StageRows(context, input_, microbatch, rows_, chunk, before);
+  }
+  Variable Loss(Context& context, int microbatch, const Variable& rows) override {
+    return task_.LossSum(context, input_, microbatch, rows_, rows);
   }
 
  private:
@@ -55,10 +59,7 @@ class Passes : public parallel::StageObserver {
 
 }  // namespace
 
-StepPasses::StepPasses(StepPassesOptions options)
-    : options_(std::move(options)),
-      schedule_(parallel::MakeSchedule(
-          {.kind = parallel::ScheduleKind::ONE_F_ONE_B, .num_microbatches = options_.num_parts})) {}
+StepPasses::StepPasses(StepPassesOptions options) : options_(std::move(options)) {}
 
 StepPasses::Shapes StepPasses::ShapesOf(tasks::StepInput& input) {
   Shapes shapes;
@@ -96,12 +97,14 @@ std::vector<Tensor> StepPasses::Run(Context& context, tasks::StepInput& input,
 
 std::vector<Tensor> StepPasses::RunEach(Context& context, const tasks::StepInput& input,
                                         absl::Span<const Variable> rows) {
-  options_.sync->BeginStep(options_.num_parts);
+  options_.sync->BeginStep(num_parts());
   TaskStages model(*options_.task, input, rows);
   Passes passes(context, *options_.sync);
-  parallel::GraphStages stages(schedule_, /*rank=*/0, parallel::Recompute::NONE, &model, &context);
-  parallel::PipelineEdges no_edges;
-  parallel::PipelineExecutor executor(schedule_, /*rank=*/0, &no_edges, &context.stream(), &passes);
+  const parallel::Pipeline& pipeline = *options_.pipeline;
+  parallel::GraphStages stages(pipeline.schedule(), pipeline.rank(), pipeline.recompute(), &model,
+                               &context);
+  parallel::PipelineExecutor executor(pipeline.schedule(), pipeline.rank(), &pipeline.edges(),
+                                      &context.stream(), &passes);
   context.Fail(executor.Run(stages, context.deadline()));
   return stages.losses();
 }
@@ -151,7 +154,7 @@ void StepPasses::Forget() {
 
 const std::vector<Tensor>& StepPasses::Launch(Context& context) {
   context.stream().StepOnDevice(context.step());
-  options_.sync->BeginStep(options_.num_parts);
+  options_.sync->BeginStep(num_parts());
   options_.sync->Replay();
   graph_->Launch();
   return losses_;

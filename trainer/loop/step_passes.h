@@ -1,6 +1,6 @@
-// The forward and backward passes of a training step: a pipeline schedule of one stage, whose
-// microbatches are the step's parts. StepPasses gives the loss of each part, and hands gradients to
-// GradientSync.
+// The forward and backward passes of a training step: this rank's list of the pipeline's schedule,
+// whose microbatches are the step's parts. StepPasses gives the loss of each part, and hands
+// gradients to GradientSync.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "kernels/memory/graph.h"
 #include "trainer/parallel/gradient_sync.h"
-#include "trainer/parallel/pipeline/schedule.h"
+#include "trainer/parallel/pipeline/pipeline.h"
 #include "trainer/tasks/task.h"
 
 namespace tandem::loop {
@@ -20,7 +20,7 @@ namespace tandem::loop {
 struct StepPassesOptions {
   const tasks::Task* task = nullptr;
   parallel::GradientSync* sync = nullptr;
-  int num_parts = 1;
+  const parallel::Pipeline* pipeline = nullptr;
   bool may_record = false;  // REQUIRES: a CUDA device, no rows of tables
   std::function<void(const std::string&)> note = nullptr;
 };
@@ -37,9 +37,10 @@ class StepPasses {
  public:
   explicit StepPasses(StepPassesOptions options);
 
-  // Runs the passes. Returns the summed loss of each part, in memory where the stream computes. The
-  // next call may overwrite the losses. Run may move the input's arrays to the same memory.
-  // Gradients leave for their owners during the passes. The caller calls GradientSync::Finish.
+  // Runs the passes. Returns the summed loss of each part, in memory where the stream computes;
+  // undefined ones on a rank without the last stage. The next call may overwrite the losses. Run
+  // may move the input's arrays to the same memory. Gradients leave for their owners during the
+  // passes. The caller calls GradientSync::Finish.
   std::vector<Tensor> Run(Context& context, tasks::StepInput& input,
                           absl::Span<const Variable> rows);
   // Frees a graph that leaves too little device memory; a later step is recorded anew. Call before
@@ -61,8 +62,9 @@ class StepPasses {
   void Forget();
   const std::vector<Tensor>& Launch(Context& context);
 
+  int num_parts() const { return options_.pipeline->schedule().num_microbatches; }
+
   const StepPassesOptions options_;
-  const parallel::PipelineSchedule schedule_;
   bool may_record_ = options_.may_record;
   bool launched_graph_ = false;
   Shapes shapes_;                 // of the recorded step, or of the last steps that ran alike

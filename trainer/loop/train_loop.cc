@@ -40,6 +40,8 @@ bool MayRecord(const Replica& replica) {
   const char* why_not = nullptr;
   if (replica.tensor_group != nullptr)
     why_not = "with parallel.tp, layers wait for other ranks";
+  else if (replica.mesh.shape().pp > 1)
+    why_not = "with parallel.pp, stages wait for other ranks";
   else if (ZeroStageOf(replica.job) >= 2)
     why_not = "from parallel.zero 2 on, every step takes new memory";
   if (why_not != nullptr) replica.Note(absl::StrCat("steps run without CUDA graphs: ", why_not));
@@ -49,7 +51,7 @@ bool MayRecord(const Replica& replica) {
 StepPassesOptions PassesOptionsOf(Replica* replica) {
   return {.task = replica->task.get(),
           .sync = replica->sync.get(),
-          .num_parts = replica->job.train().accumulate(),
+          .pipeline = &replica->pipeline,
           .may_record = MayRecord(*replica),
           .note = [replica](const std::string& text) { replica->Note(text); }};
 }

@@ -54,11 +54,12 @@ bool IsFirst(const GptOptions& options) { return BlocksOf(options).begin == 0; }
 bool IsLast(const GptOptions& options) { return BlocksOf(options).end == options.layers; }
 
 Variable TokenParameter(const GptOptions& options, ParameterSet& parameters) {
-  const bool is_head = IsLast(options) && options.tied_embeddings && options.has_head;
+  const bool is_tied = options.tied_embeddings && options.has_head,
+             is_head = IsLast(options) && is_tied;
   if (options.token_rows_outside || !(IsFirst(options) || is_head)) return Variable();
-  const Shape shape{options.vocabulary_size, options.dim};
-  return parameters.Normal("embedding.tokens", PartOfVocabulary(options, shape, 0),
-                           options.embedding_stddev);
+  ParameterPart part = PartOfVocabulary(options, Shape{options.vocabulary_size, options.dim}, 0);
+  part.record.tied_over_pp = is_tied && !(IsFirst(options) && IsLast(options));
+  return parameters.Normal("embedding.tokens", part, options.embedding_stddev);
 }
 
 Variable PositionParameter(const GptOptions& options, ParameterSet& parameters) {
@@ -134,6 +135,11 @@ Variable Gpt::StageRows(Context& context, const Variable& tokens, const Variable
   }
   for (const nn::PreNormBlock& block : blocks_) x = block.Forward(context, x, rows);
   return final_norm_ ? final_norm_->Forward(context, x).output : ops::Sum(context, x);
+}
+
+Shape Gpt::StageShape(const GptInput& input) const {
+  const int64_t rows = input.rows.num_rows();
+  return {options_.tp == nullptr ? rows : options_.tp->NumRowsHere(rows), options_.dim};
 }
 
 Variable Gpt::Logits(Context& context, const Variable& tokens, const Variable& hidden) const {

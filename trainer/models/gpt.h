@@ -36,7 +36,8 @@ struct GptOptions {
   bool token_rows_outside = false;
   bool has_head = true;  // false: the model ends with its hidden states
   // A pipeline's stage builds these blocks alone, the embedding with the first block, final norm
-  // and head with the last one. A tied table is with both. Nothing: the whole model.
+  // and head with the last one. A tied table is with both, and its record says so. Nothing: the
+  // whole model.
   std::optional<IndexRange> blocks = std::nullopt;
   // Cuts blocks, and the vocabulary of embedding and head; null: the model is whole. A cut model
   // gives no logits. Token rows from outside are whole on every rank.
@@ -73,9 +74,15 @@ class Gpt {
   // stage. Returns the rows of the residual stream that the next stage takes.
   Variable StageRows(Context& context, const Variable& tokens, const Variable& before,
                      const GptInput& input) const;
-  // All hidden states [T, dim], which have entered the head (TensorParallel).
+  // The shape of what StageRows takes and returns.
+  Shape StageShape(const GptInput& input) const;
+  // All hidden states [T, dim] of the stream of the last block, which have entered the head
+  // (TensorParallel).
+  Variable Enter(Context& context, const Variable& stream, const GptInput& input) const {
+    return nn::EnterCut(context, stream, input.rows, options_.tp);
+  }
   Variable Encode(Context& context, const Variable& tokens, const GptInput& input) const {
-    return nn::EnterCut(context, Stream(context, tokens, input), input.rows, options_.tp);
+    return Enter(context, Stream(context, tokens, input), input);
   }
   // Logits [R, V] of the symbols that follow hidden states [R, dim].
   Variable Logits(Context& context, const Variable& tokens, const Variable& hidden) const;

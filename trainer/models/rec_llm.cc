@@ -24,28 +24,40 @@ GptOptions DecoderOf(const RecLlmOptions& options) {
   decoder.init_stddev = decoder.embedding_stddev = options.init_stddev;
   decoder.token_rows_outside = true;
   decoder.has_head = options.vocabulary_size > 0 && options.predicts_text;
+  decoder.blocks = options.blocks;
   decoder.tp = options.tp;
   return decoder;
 }
 
-// A layer that every rank has whole and computes alike.
-nn::Linear EqualLinear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
-                       const nn::LinearOptions& linear, const parallel::TensorGroup* tp) {
-  return nn::Linear(parameters, name, nn::EqualPart(Shape{in, out}, tp),
-                    nn::EqualPart(Shape{out}, tp), linear);
+bool IsFirst(const RecLlmOptions& options) { return !options.blocks || options.blocks->begin == 0; }
+bool IsLast(const RecLlmOptions& options) {
+  return !options.blocks || options.blocks->end == options.layers;
+}
+
+// A layer of the items, which every rank of a stage has whole and computes alike.
+nn::Linear ItemLayer(ParameterSet& parameters, const std::string& name, int64_t in,
+                     const nn::LinearOptions& linear, const RecLlmOptions& options) {
+  const auto part = [&](const Shape& shape) {
+    ParameterPart whole = nn::EqualPart(shape, options.tp);
+    whole.record.tied_over_pp = !(IsFirst(options) && IsLast(options));
+    return whole;
+  };
+  return nn::Linear(parameters, name, part(Shape{in, options.dim}), part(Shape{options.dim}),
+                    linear);
 }
 
 }  // namespace
 
 RecLlm::RecLlm(const RecLlmOptions& options, ParameterSet& parameters)
     : options_(options),
-      projection_(EqualLinear(parameters, "items.projection", options.item_dim, options.dim,
-                              kProjection, options.tp)),
+      projection_(IsFirst(options) || IsLast(options)
+                      ? std::optional(ItemLayer(parameters, "items.projection", options.item_dim,
+                                                kProjection, options))
+                      : std::nullopt),
       decoder_(DecoderOf(options), parameters) {
-  if (!options.has_tower) return;
-  const int64_t dim = options.dim;
-  tower_up_.emplace(EqualLinear(parameters, "tower.up", dim, dim, kTowerLayer, options.tp));
-  tower_down_.emplace(EqualLinear(parameters, "tower.down", dim, dim, kTowerLayer, options.tp));
+  if (!options.has_tower || !projection_) return;
+  tower_up_.emplace(ItemLayer(parameters, "tower.up", options.dim, kTowerLayer, options));
+  tower_down_.emplace(ItemLayer(parameters, "tower.down", options.dim, kTowerLayer, options));
 }
 
 Variable RecLlm::ItemVectors(Context& context, const Variable& rows, const Variable& words,
@@ -63,15 +75,21 @@ Variable RecLlm::ItemVectors(Context& context, const Variable& rows, const Varia
     kernels::Fill(none.view(), 0, context.stream());
     titles = Variable::Constant(none);
   }
-  return ops::AddRowsAt(context, titles, projection_.Forward(context, rows), items.with_row);
+  return ops::AddRowsAt(context, titles, projection_->Forward(context, rows), items.with_row);
 }
 
-Variable RecLlm::Encode(Context& context, const Variable& symbols, const Variable& vectors,
-                        const RecLlmInput& input) const {
-  TANDEM_CHECK(symbols.defined() == (options_.vocabulary_size > 0));
-  const Variable rows = symbols.defined() ? ops::ConcatRows(context, symbols, vectors) : vectors;
-  const Variable stream =
-      decoder_.Stream(context, rows, {.rows = input.rows, .inputs = input.inputs});
+Variable RecLlm::StageRows(Context& context, const Variable& symbols, const Variable& vectors,
+                           const Variable& before, const RecLlmInput& input) const {
+  Variable rows;
+  if (IsFirst(options_)) {
+    TANDEM_CHECK(symbols.defined() == (options_.vocabulary_size > 0));
+    rows = symbols.defined() ? ops::ConcatRows(context, symbols, vectors) : vectors;
+  }
+  return decoder_.StageRows(context, rows, before, {.rows = input.rows, .inputs = input.inputs});
+}
+
+Variable RecLlm::AllStates(Context& context, const Variable& stream,
+                           const RecLlmInput& input) const {
   return options_.tp == nullptr ? stream
                                 : options_.tp->Join(context, stream, input.rows.num_rows());
 }

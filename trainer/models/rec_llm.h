@@ -22,6 +22,9 @@ struct RecLlmOptions {
   int64_t item_dim = 64;  // width of an item's row
   bool predicts_text = true;
   bool has_tower = false;  // titles' words are part of an item; their rows have width dim
+  // A pipeline's stage builds these blocks alone (GptOptions). Items are with the first and the
+  // last stage. Nothing: the whole model.
+  std::optional<IndexRange> blocks = std::nullopt;
   // Cuts the decoder, and the candidates of the full softmax; null: the model is whole. Items are
   // whole on every rank.
   const parallel::TensorGroup* tp = nullptr;
@@ -68,10 +71,22 @@ class RecLlm {
   // are rows of hashed words, undefined without a tower.
   Variable ItemVectors(Context& context, const Variable& rows, const Variable& words,
                        const ItemSet& items) const;
-  // Hidden states [T, dim], equal on all ranks. `symbols` [vocabulary_size, dim], undefined without
-  // a vocabulary.
+  // The rows of the residual stream after the blocks here. `before`: those of the stage before,
+  // undefined in the first stage, which alone reads the others. `symbols` [vocabulary_size, dim],
+  // undefined without a vocabulary.
+  Variable StageRows(Context& context, const Variable& symbols, const Variable& vectors,
+                     const Variable& before, const RecLlmInput& input) const;
+  // The shape of what StageRows takes and returns.
+  Shape StageShape(const RecLlmInput& input) const {
+    return decoder_.StageShape({.rows = input.rows, .inputs = input.inputs});
+  }
+  // Hidden states [T, dim] of the rows after the last block, equal on all ranks.
+  Variable AllStates(Context& context, const Variable& stream, const RecLlmInput& input) const;
+  // The same of a whole model.
   Variable Encode(Context& context, const Variable& symbols, const Variable& vectors,
-                  const RecLlmInput& input) const;
+                  const RecLlmInput& input) const {
+    return AllStates(context, StageRows(context, symbols, vectors, Variable(), input), input);
+  }
   // The summed cross entropies of the next items, over all items of the set or, with negatives,
   // over these and the target, and of the next symbols.
   Variable ItemLossSum(Context& context, const Variable& hidden, const Variable& vectors,
@@ -82,8 +97,8 @@ class RecLlm {
 
  private:
   RecLlmOptions options_;
-  nn::Linear projection_;
-  std::optional<nn::Linear> tower_up_, tower_down_;
+  std::optional<nn::Linear> projection_;             // with the first and the last stage
+  std::optional<nn::Linear> tower_up_, tower_down_;  // the same; none without a tower
   Gpt decoder_;
 };
 

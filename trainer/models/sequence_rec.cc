@@ -23,52 +23,61 @@ nn::BlockOptions BlockOptionsOf(const SequenceRecOptions& options) {
 }  // namespace
 
 SequenceRec::SequenceRec(const SequenceRecOptions& options, ParameterSet& parameters)
-    : options_(options),
-      positions_(parameters.Normal(
-          "embedding.positions", nn::StreamPart(Shape{options.max_length, options.dim}, options.tp),
-          options.init_stddev)),
-      embedding_norm_(parameters, "embedding.norm", options.dim, {.epsilon = options.norm_epsilon},
-                      options.tp),
-      embedding_dropout_("embedding.dropout", options.dropout) {
-  for (int64_t i = 0; i < options.layers; ++i) {
+    : options_(options), embedding_dropout_("embedding.dropout", options.dropout) {
+  if (is_first()) {
+    positions_ = parameters.Normal(
+        "embedding.positions", nn::StreamPart(Shape{options.max_length, options.dim}, options.tp),
+        options.init_stddev);
+    embedding_norm_.emplace(parameters, "embedding.norm", options.dim,
+                            nn::NormOptions{.epsilon = options.norm_epsilon}, options.tp);
+  }
+  const IndexRange here = options.blocks.value_or(IndexRange{0, options.layers});
+  for (int64_t i = here.begin; i < here.end; ++i) {
     parameters.NextBlock();
     blocks_.emplace_back(parameters, absl::StrCat("blocks.", i), BlockOptionsOf(options));
   }
   parameters.NextBlock();
 }
 
-Variable SequenceRec::Stream(Context& context, const Variable& items,
-                             const SequenceInput& input) const {
+Variable SequenceRec::StageRows(Context& context, const Variable& items, const Variable& before,
+                                const SequenceInput& input) const {
+  TANDEM_CHECK(before.defined() != is_first()) << "rows of a stage before the first one";
   const nn::PackedRows rows = nn::CutRows(context, input.rows, options_.tp);
-  Variable item = ops::GatherRows(context, items, input.inputs);
-  Tensor positions = rows.positions;
-  if (options_.tp != nullptr) {
-    item = options_.tp->Split(context, item);
-    positions = options_.tp->NumbersHere(context, positions);
+  Variable x = before;
+  if (is_first()) {
+    Variable item = ops::GatherRows(context, items, input.inputs);
+    Tensor positions = rows.positions;
+    if (options_.tp != nullptr) {
+      item = options_.tp->Split(context, item);
+      positions = options_.tp->NumbersHere(context, positions);
+    }
+    const Variable position = ops::GatherRows(context, positions_, positions);
+    x = embedding_norm_->Forward(context, ops::Add(context, item, position));
+    x = embedding_dropout_.Forward(context, x, rows);
   }
-  const Variable position = ops::GatherRows(context, positions_, positions);
-  Variable x = embedding_norm_.Forward(context, ops::Add(context, item, position));
-  x = embedding_dropout_.Forward(context, x, rows);
   for (const nn::PostNormBlock& block : blocks_) x = block.Forward(context, x, rows);
   return x;
 }
 
-Variable SequenceRec::Encode(Context& context, const Variable& items,
-                             const SequenceInput& input) const {
-  const Variable stream = Stream(context, items, input);
+Shape SequenceRec::StageShape(const SequenceInput& input) const {
+  const int64_t rows = input.rows.num_rows();
+  return {options_.tp == nullptr ? rows : options_.tp->NumRowsHere(rows), options_.dim};
+}
+
+Variable SequenceRec::AllStates(Context& context, const Variable& stream,
+                                const SequenceInput& input) const {
   return options_.tp == nullptr ? stream
                                 : options_.tp->Join(context, stream, input.rows.num_rows());
 }
 
-Variable SequenceRec::LossSum(Context& context, const Variable& items,
+Variable SequenceRec::LossSum(Context& context, const Variable& items, const Variable& stream,
                               const SequenceInput& input) const {
   const parallel::TensorGroup* const tp = options_.tp;
   if (tp != nullptr && options_.loss == SequenceLossKind::FULL_SOFTMAX) {
-    const Variable stream = Stream(context, items, input);
     return tp->CrossEntropySum(context, tp->Enter(context, stream, input.rows.num_rows()),
                                tp->HeadOfRows(context, items), input.targets);
   }
-  const Variable hidden = Encode(context, items, input);
+  const Variable hidden = AllStates(context, stream, input);
   switch (options_.loss) {
     case SequenceLossKind::BCE: {
       const Variable positive =
@@ -86,9 +95,9 @@ Variable SequenceRec::LossSum(Context& context, const Variable& items,
   return Variable();
 }
 
-Tensor SequenceRec::LastStates(Context& context, const Variable& items,
+Tensor SequenceRec::LastStates(Context& context, const Variable& stream,
                                const SequenceInput& input) const {
-  return LastRows(context, Encode(context, items, input), input.rows);
+  return LastRows(context, AllStates(context, stream, input), input.rows);
 }
 
 }  // namespace tandem::models

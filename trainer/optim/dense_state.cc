@@ -2,6 +2,13 @@
 
 namespace tandem::optim {
 
+std::vector<LogicalParameter> LogicalParametersOf(const ParameterSet& parameters) {
+  std::vector<LogicalParameter> logical;
+  for (const auto& parameter : parameters.all())
+    logical.push_back({parameter->name, parameter->slice.logical()});
+  return logical;
+}
+
 std::vector<ElementRange> WholeArrays(const std::vector<Parameter*>& parameters) {
   std::vector<ElementRange> ranges;
   for (Parameter* const parameter : parameters)

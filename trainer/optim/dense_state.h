@@ -23,6 +23,13 @@ struct ElementRange {
 // The whole arrays of the parameters.
 std::vector<ElementRange> WholeArrays(const std::vector<Parameter*>& parameters);
 
+// A parameter as files know it, whatever part of it a rank holds.
+struct LogicalParameter {
+  std::string name;
+  Shape shape;
+};
+std::vector<LogicalParameter> LogicalParametersOf(const ParameterSet& parameters);
+
 struct DenseState {
   struct Entry {
     int64_t begin = 0;          // of the rank's array of the parameter

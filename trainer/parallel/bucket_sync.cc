@@ -86,7 +86,20 @@ void BucketSync::Finish(Context& context) {
         &group,
         group.AllReduce(SumOf(b), {.stream = stream_, .tag = StableHash("gradients of holders")}));
   }
+  AwaitHolders(context);
+  for (size_t b = 0; b < gradients_->buckets().size(); ++b) {
+    if (context.failed() || !gradients_->buckets()[b].record.tied_over_pp) continue;
+    comm::ProcessGroup* const group = holders_->tied();
+    holders_work_.emplace_back(
+        group,
+        group->AllReduce(SumOf(b), {.stream = stream_, .tag = StableHash("gradients of stages")}));
+  }
+  AwaitHolders(context);
+}
+
+void BucketSync::AwaitHolders(Context& context) {
   for (auto& [group, work] : holders_work_) context.Fail(group->Await(work, context.deadline()));
+  if (!context.failed()) holders_work_.clear();
 }
 
 }  // namespace tandem::parallel

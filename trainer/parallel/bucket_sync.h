@@ -1,6 +1,7 @@
 // A GradientSync that sums gradients over replicas bucket by bucket, during the backward pass. What
 // a sum is, and who needs it, differs: all replicas (data_parallel/ddp.h), or one for each element
-// (zero/zero.h). Gradients of which tensor-parallel ranks have parts are then summed over these.
+// (zero/zero.h). Gradients of which tensor-parallel ranks or stages have parts are then summed over
+// these.
 // Thread rule: the step's thread.
 // Invariant: every rank launches buckets strictly in bucket order, never in the order of readiness.
 #pragma once
@@ -23,7 +24,7 @@ class BucketSync : public GradientSync {
 
   void BeginStep(int num_passes) override;
   void BeginPass(Context& context, int pass) override;
-  // Waits for the sum of every bucket, first over replicas, then over holders.
+  // Waits for the sum of every bucket, first over replicas, then over holders, then over stages.
   void Finish(Context& context) override;
   // Reports buckets only with several replicas. The gradients of one replica are already the sum.
   void OnBucket(std::function<void(size_t bucket)> on_bucket) override {
@@ -63,6 +64,7 @@ class BucketSync : public GradientSync {
 
   void LaunchReady(Context& context);
   void AwaitSums(Context& context);
+  void AwaitHolders(Context& context);
 
   comm::ProcessGroup* const group_;
   const HolderGroups* const holders_;

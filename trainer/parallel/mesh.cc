@@ -60,6 +60,15 @@ absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Create(const MeshShape& shape,
     mesh->groups_.push_back(group.get());
     mesh->owned_.push_back(std::move(group));
   }
+  if (shape.dp == 1 || shape.pp == 1 || shape.tp == 1) {
+    mesh->replica_ = shape.dp == 1 ? world : shape.pp == 1 ? &mesh->tp() : &mesh->pp();
+    return mesh;
+  }
+  const int replica = PlaceOn(Axis::DP, shape, world->rank());
+  ASSIGN_OR_RETURN(auto group, world->Split(replica, world->rank(),
+                                            absl::StrCat("replica ", replica), deadline));
+  mesh->replica_ = group.get();
+  mesh->owned_.push_back(std::move(group));
   return mesh;
 }
 

@@ -50,6 +50,8 @@ class Mesh {
   comm::ProcessGroup& tp() const { return *groups_[static_cast<int>(Axis::TP)]; }
   // The ranks of a pipeline, by stage. May be this rank alone.
   comm::ProcessGroup& pp() const { return *groups_[static_cast<int>(Axis::PP)]; }
+  // The ranks of a data-parallel replica, stage by stage. May be this rank alone.
+  comm::ProcessGroup& replica() const { return *replica_; }
 
  private:
   Mesh(const MeshShape& shape, comm::ProcessGroup* world) : shape_(shape), world_(world) {}
@@ -58,6 +60,7 @@ class Mesh {
   comm::ProcessGroup* const world_;
   std::vector<std::unique_ptr<comm::ProcessGroup>> owned_;
   std::vector<comm::ProcessGroup*> groups_;  // by axis; an axis with all ranks has `world_`
+  comm::ProcessGroup* replica_ = nullptr;    // of its own only where no axis has the same ranks
 };
 
 }  // namespace tandem::parallel

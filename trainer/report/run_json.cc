@@ -54,9 +54,9 @@ std::string EvaluationJson(const EvaluationRecord& r) {
 }
 
 std::string SummaryJson(const RunSummary& s) {
-  const ordered_json layout{
-      {"ps", s.layout.ps}, {"dp", s.layout.dp}, {"tp", s.layout.tp},    {"pp", 1},
-      {"cp", 1},           {"ep", 1},           {"zero", s.layout.zero}};
+  const ordered_json layout{{"ps", s.layout.ps},    {"dp", s.layout.dp}, {"tp", s.layout.tp},
+                            {"pp", s.layout.pp},    {"cp", 1},           {"ep", 1},
+                            {"zero", s.layout.zero}};
   ordered_json collective_bytes = ordered_json::object();
   for (const auto& [axis, bytes] : s.collective_bytes) collective_bytes[axis] = bytes;
   ordered_json hash;  // null

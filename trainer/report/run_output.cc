@@ -113,7 +113,11 @@ std::vector<std::string> Parts(const EvaluationRecord& record) {
 
 RunLayout LayoutOf(const Job& job, int num_ps) {
   const Parallel& parallel = job.parallel();
-  return {.ps = num_ps, .dp = parallel.dp(), .tp = parallel.tp(), .zero = parallel.zero()};
+  return {.ps = num_ps,
+          .dp = parallel.dp(),
+          .tp = parallel.tp(),
+          .pp = parallel.pp(),
+          .zero = parallel.zero()};
 }
 
 std::string HashText(absl::uint128 hash) {

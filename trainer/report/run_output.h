@@ -28,7 +28,7 @@ struct EvaluationRecord {
 };
 
 struct RunLayout {
-  int ps = 0, dp = 1, tp = 1, zero = 0;
+  int ps = 0, dp = 1, tp = 1, pp = 1, zero = 0;
 };
 RunLayout LayoutOf(const Job& job, int num_ps);
 

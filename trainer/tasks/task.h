@@ -18,6 +18,7 @@
 #include "trainer/comm/process_group.h"
 #include "trainer/job/custom_options.h"
 #include "trainer/job/limits.h"
+#include "trainer/parallel/pipeline/pipeline.h"
 #include "trainer/sparse/remote_embedding.h"
 #include "trainer/tasks/text_decoder.h"
 
@@ -33,9 +34,12 @@ struct TaskEnvironment {
   ParameterSet* parameters = nullptr;
   // Embedding rows on parameter servers; null: the embeddings are dense parameters.
   sparse::RemoteEmbedding* tables = nullptr;
-  comm::ProcessGroup* group = nullptr;  // the data-parallel replicas
+  comm::ProcessGroup* group = nullptr;   // the data-parallel replicas
+  comm::ProcessGroup* stages = nullptr;  // the ranks of the pipeline; null: this rank alone
   // Cuts the model's layers; null: the model is whole.
   const parallel::TensorGroup* tp = nullptr;
+  // The stages of the model here.
+  const parallel::Pipeline* pipeline = &parallel::Pipeline::Whole();
 };
 
 // One replica's share of one optimizer step.
@@ -96,6 +100,8 @@ class Task {
   static constexpr bool kHasBf16 = false;
   // True if TaskEnvironment.tp may cut the model.
   static constexpr bool kIsCut = false;
+  // The layers that TaskEnvironment.pipeline may divide among stages; 0: it is one stage.
+  static int NumLayers(const Model&) { return 0; }
   // REQUIRES: if true, scorer() returns the scores, and the data is SequenceData.
   static constexpr bool kRanksItems = false;
   // True if an item that training never saw is told by its title.
@@ -107,11 +113,27 @@ class Task {
   virtual int64_t steps_per_epoch() const = 0;
   // Prepares the input of `step`, which counts from 1 over all epochs.
   virtual std::unique_ptr<StepInput> Prepare(int64_t step) const = 0;
-  // Returns the summed loss of part `part` of the input. `rows` are the rows of input.ids, one
-  // variable per table.
-  // REQUIRES: the input's arrays lie where the stream computes.
+  // The functions of a step take part `part` of the input. `rows` are the rows of input.ids, one
+  // variable per table. REQUIRES: the input's arrays lie where the stream computes.
+  //
+  // The layers of chunk `chunk` of this rank, and what passes between stages
+  // (parallel/pipeline/graph_stages.h). By default there is one stage, whose work is all in
+  // LossSum.
+  virtual parallel::ArrayType RowsOf(const StepInput&, int /*part*/) const { return {}; }
+  virtual Variable StageRows(Context&, const StepInput&, int /*part*/,
+                             absl::Span<const Variable> /*rows*/, int /*chunk*/,
+                             const Variable& /*before*/) const {
+    return Variable();
+  }
+  // Returns the summed loss. `hidden` is what StageRows gave in the last stage.
   virtual Variable LossSum(Context& context, const StepInput& input, int part,
-                           absl::Span<const Variable> rows) const = 0;
+                           absl::Span<const Variable> rows, const Variable& hidden) const = 0;
+  // The same of a model in one stage.
+  Variable WholeLossSum(Context& context, const StepInput& input, int part,
+                        absl::Span<const Variable> rows) const {
+    return LossSum(context, input, part, rows,
+                   StageRows(context, input, part, rows, /*chunk=*/0, Variable()));
+  }
   // Evaluates a split. Returns no metrics if the task has no such split. If a loss or a score is
   // not finite, `selection` is not finite either. Collective over all replicas, which get the same
   // result.

@@ -32,8 +32,8 @@ class Toy : public tasks::Task {
   Toy(const Job&, const Data*, const tasks::TaskEnvironment&) {}
   int64_t steps_per_epoch() const override { return 1; }
   std::unique_ptr<tasks::StepInput> Prepare(int64_t) const override { return nullptr; }
-  Variable LossSum(Context&, const tasks::StepInput&, int,
-                   absl::Span<const Variable>) const override {
+  Variable LossSum(Context&, const tasks::StepInput&, int, absl::Span<const Variable>,
+                   const Variable&) const override {
     return Variable();
   }
   absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit,

@@ -70,7 +70,8 @@ TEST_F(JobConfigTest, UnknownFieldsNameTheNearest) {
             "\"model.sequence_rec.max_length\"?");
   EXPECT_EQ(Added("parallel { zzz { a: [1] } }"),
             "job:4:12: unknown field \"zzz\" in Parallel; Parallel has dp, transport, tp, zero, "
-            "sequence_parallel, memory_bytes");
+            "sequence_parallel, memory_bytes, pp, microbatches, schedule, virtual_stages, "
+            "layers_per_stage, recompute");
 }
 
 TEST_F(JobConfigTest, DenseTablesAreNotStoredAsRowsAre) {
@@ -422,6 +423,70 @@ TEST_F(JobConfigTest, HeadsOfALlamaFitEachOtherAndTheCut) {
   EXPECT_EQ(complaint({"model.llama.dim=36"}, 1),
             "job:2:17: model.llama.heads is 12; allowed: values with an even model.llama.dim / "
             "heads, whose halves are turned");
+}
+
+TEST_F(JobConfigTest, StagesFitTheModel) {
+  constexpr char kGpt[] =
+      "data { path: \"t\" }\nmodel { gpt { layers: 4 } }\ntrain { batch_size: 12 }\n"
+      "parallel { pp: 2 }\n";
+  const auto complaint = [&](const std::vector<std::string>& sets, int num_trainers) {
+    return Complaint(kGpt, sets, num_trainers);
+  };
+  EXPECT_EQ(complaint({}, 2), "");
+  EXPECT_EQ(complaint({"parallel.tp=2", "parallel.zero=1"}, 8), "");
+  EXPECT_EQ(complaint({"parallel.pp=5"}, 5),
+            "--set parallel.pp: parallel.pp is 5; allowed: 1 .. 4, the model's layers");
+  EXPECT_EQ(complaint({"parallel.layers_per_stage=1,2"}, 2),
+            "--set parallel.layers_per_stage: parallel.layers_per_stage is 1,2; allowed: 2 numbers "
+            "above 0, one for each stage, with the sum 4, the model's layers");
+  EXPECT_EQ(complaint({"parallel.layers_per_stage=3,1"}, 2), "");
+  EXPECT_EQ(complaint({"parallel.layers_per_stage[0]=3"}, 2),
+            "--set parallel.layers_per_stage[0]: parallel.layers_per_stage is a list of plain "
+            "values; set all of them, as in parallel.layers_per_stage=A,B,C");
+  EXPECT_EQ(complaint({"parallel.schedule=INTERLEAVED"}, 2), "");
+  EXPECT_EQ(
+      complaint({"parallel.schedule=INTERLEAVED", "parallel.virtual_stages=3"}, 2),
+      "--set parallel.virtual_stages: parallel.virtual_stages is 3; allowed: stages of equal size: "
+      "parallel.pp x parallel.virtual_stages, 2 x 3, divides the model's 4 layers; or "
+      "parallel.layers_per_stage");
+  EXPECT_EQ(complaint({"parallel.virtual_stages=2"}, 2),
+            "--set parallel.virtual_stages: parallel.virtual_stages is 2; allowed: 1, or more with "
+            "parallel.schedule INTERLEAVED and parallel.pp above 1");
+  EXPECT_EQ(complaint({"parallel.microbatches=13"}, 2),
+            "--set parallel.microbatches: parallel.microbatches is 13; allowed: 1 .. 12, the "
+            "samples that a replica has of a batch of 12 over 1 replica");
+  EXPECT_EQ(complaint({"parallel.microbatches=4", "train.accumulate=2"}, 2),
+            "--set parallel.microbatches: parallel.microbatches is 4; allowed: 2, as "
+            "train.accumulate, which is the same number, or none");
+  EXPECT_EQ(complaint({"parallel.zero=2"}, 4),
+            "--set parallel.zero: parallel.zero is 2; allowed: 0, 1 with parallel.pp above 1");
+  EXPECT_EQ(complaint({"ps.consistency=ASP", "placement=PS"}, 2),
+            "--set ps.consistency: ps.consistency is ASP; allowed: BSP with parallel.pp above 1");
+  EXPECT_EQ(complaint({}, 3),
+            "job:4:12: impossible layout: parallel.pp is 2 with 3 trainers; allowed: a divisor of "
+            "3");
+  EXPECT_EQ(complaint({"parallel.tp=2", "parallel.dp=2"}, 4),
+            "--set parallel.dp: impossible layout: parallel.dp is 2 and parallel.tp 2 and "
+            "parallel.pp 2 with 4 trainers; allowed: 1, the number of trainers divided by tp x pp");
+}
+
+TEST_F(JobConfigTest, MicrobatchesFollowFromTheStages) {
+  const auto microbatches = [](const std::vector<std::string>& sets) {
+    const auto job = ParseJob(
+        "data { path: \"t\" }\nmodel { gpt { layers: 8 } }\ntrain { batch_size: 12 }\n", "job",
+        sets, {.models = OurKinds().models(), .num_trainers = job::kTrainersOfLayout});
+    EXPECT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->parallel().microbatches(), job->train().accumulate());
+    return job->parallel().microbatches();
+  };
+  EXPECT_EQ(microbatches({}), 1);
+  EXPECT_EQ(microbatches({"train.accumulate=3"}), 3);
+  EXPECT_EQ(microbatches({"parallel.microbatches=3"}), 3);
+  EXPECT_EQ(microbatches({"parallel.pp=2"}), 2);
+  EXPECT_EQ(microbatches({"parallel.pp=3"}), 4);
+  EXPECT_EQ(microbatches({"parallel.pp=5"}), 5);  // 8 does not divide 12
+  EXPECT_EQ(microbatches({"parallel.pp=3", "parallel.dp=2"}), 3);
+  EXPECT_EQ(microbatches({"parallel.pp=2", "train.accumulate=6"}), 6);
 }
 
 TEST_F(JobConfigTest, ImpossibleLayoutNamesBothNumbers) {

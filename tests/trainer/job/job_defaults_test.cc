@@ -71,6 +71,10 @@ tables {
 parallel {
   dp: 2
   tp: 1
+  pp: 1
+  microbatches: 1
+  schedule: ONE_F_ONE_B
+  virtual_stages: 1
 }
 ps {
   threads: 1
@@ -285,6 +289,10 @@ tables {
 parallel {
   dp: 2
   tp: 1
+  pp: 1
+  microbatches: 7
+  schedule: ONE_F_ONE_B
+  virtual_stages: 1
 }
 ps {
   threads: 21

@@ -23,6 +23,7 @@ const char* const kJobs[] = {
 };
 
 bool IsNumber(const FieldDescriptor* field) {
+  if (field->is_repeated()) return false;
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_BOOL:
     case FieldDescriptor::CPPTYPE_ENUM:

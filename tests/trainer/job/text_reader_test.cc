@@ -146,12 +146,25 @@ TEST(TextReaderTest, BoolsAreSetByName) {
   EXPECT_EQ(options.reader.errors(), Errors{"--set lazy: lazy takes true or false; found yes"});
 }
 
-TEST(TextReaderTest, PlainListsCannotBeSet) {
+TEST(TextReaderTest, PlainListsAreSetWhole) {
   Reading<google::protobuf::FileDescriptorProto> file;
-  ASSERT_TRUE(file.reader.Read("dependency: \"a\""));
+  ASSERT_TRUE(file.reader.Read("dependency: \"a\" public_dependency: 3"));
+  file.reader.Set("dependency=b, c");
+  file.reader.Set("public_dependency=1,2");
+  EXPECT_TRUE(file.reader.errors().empty());
+  EXPECT_EQ(file.message.dependency_size(), 2);
+  EXPECT_EQ(file.message.dependency(1), "c");
+  EXPECT_EQ(file.message.public_dependency_size(), 2);
   file.reader.Set("dependency[0]=b");
-  EXPECT_EQ(file.reader.errors(), Errors{"--set dependency[0]: dependency[0] is in a list of plain "
-                                         "values; allowed: in the file only"});
+  EXPECT_EQ(file.reader.errors(), Errors{"--set dependency[0]: dependency is a list of plain "
+                                         "values; set all of them, as in dependency=A,B,C"});
+}
+
+TEST(TextReaderTest, AnElementOfAPlainListIsChecked) {
+  Reading<google::protobuf::FileDescriptorProto> file;
+  file.reader.Set("public_dependency=1,x");
+  EXPECT_EQ(file.reader.errors(), Errors{"--set public_dependency: public_dependency takes a whole "
+                                         "number of 32 bits; found x"});
 }
 
 TEST(TextReaderTest, TwoMembersOfAOneofAreAnError) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
@@ -33,8 +34,12 @@ std::unique_ptr<tasks::JobData> DataOf(const Job& job) {
 }  // namespace
 
 std::string Layout::ToString() const {
-  return absl::StrCat("dp ", dp, " tp ", tp, " zero ", zero,
-                      tp > 1 && !cut_rows ? " whole rows" : "");
+  std::string text =
+      absl::StrCat("dp ", dp, " tp ", tp, " zero ", zero, tp > 1 && !cut_rows ? " whole rows" : "");
+  if (microbatches > 0) absl::StrAppend(&text, " microbatches ", microbatches);
+  if (pp > 1) absl::StrAppend(&text, " pp ", pp, " ", schedule);
+  if (recompute) absl::StrAppend(&text, " recompute");
+  return text;
 }
 
 Trained Train(const std::string& text, const std::vector<std::string>& sets, const Layout& layout,
@@ -50,6 +55,15 @@ Trained TrainIn(const std::string& out, const std::string& text,
   all.push_back(absl::StrCat("parallel.tp=", layout.tp));
   all.push_back(absl::StrCat("parallel.zero=", layout.zero));
   if (layout.tp > 1 && !layout.cut_rows) all.push_back("parallel.sequence_parallel=false");
+  all.push_back(absl::StrCat("parallel.pp=", layout.pp));
+  all.push_back(absl::StrCat("parallel.schedule=", layout.schedule));
+  if (layout.recompute) all.push_back("parallel.recompute=FULL");
+  if (layout.microbatches > 0)
+    all.push_back(absl::StrCat("parallel.microbatches=", layout.microbatches));
+  if (!layout.layers_per_stage.empty()) {
+    all.push_back(
+        absl::StrCat("parallel.layers_per_stage=", absl::StrJoin(layout.layers_per_stage, ",")));
+  }
   const auto job = ParseJob(text, "job", all,
                             {.models = OurKinds().models(), .num_trainers = layout.num_ranks()});
   EXPECT_TRUE(job.ok()) << job.status();
@@ -67,7 +81,8 @@ Trained TrainIn(const std::string& out, const std::string& text,
     auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
     EXPECT_TRUE(output.ok()) << output.status();
     ps::TableHost host(1);
-    const auto groups = comm::ThreadGroup::Create(layout.num_ranks(), "trainers");
+    const auto groups = comm::ThreadGroup::Create(layout.num_ranks(), "trainers", absl::Seconds(60),
+                                                  comm::ThreadGroup::Sending::WAITS_FOR_RECV);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < layout.num_ranks(); ++rank) {
       threads.emplace_back([&, rank] {

@@ -16,8 +16,13 @@ namespace tandem::lattice {
 struct Layout {
   int dp = 1, tp = 1, zero = 0;
   bool cut_rows = true;  // sequence parallelism, with tp > 1
+  int pp = 1;
+  std::string schedule = "ONE_F_ONE_B";
+  bool recompute = false;
+  int microbatches = 0;                    // 0: as the job says
+  std::vector<int> layers_per_stage = {};  // empty: balanced
 
-  int num_ranks() const { return dp * tp; }
+  int num_ranks() const { return dp * tp * pp; }
   std::string ToString() const;
 };
 
@@ -35,7 +40,8 @@ struct RunOptions {
   bool bf16 = false;  // products in bf16 and f32 parameters, instead of f64
 };
 
-// Trains the job `text`, with more assignments, as threads of this process.
+// Trains the job `text`, with more assignments, as threads of this process. Sends of a pipeline's
+// stages wait for their receives.
 Trained Train(const std::string& text, const std::vector<std::string>& sets, const Layout& layout,
               const RunOptions& options = {});
 // The same in the folder `out`, where the run goes on from the newest checkpoint if there is one.

@@ -343,9 +343,14 @@ class LookingTask : public tasks::Task {
   std::unique_ptr<tasks::StepInput> Prepare(int64_t step) const override {
     return task_->Prepare(step);
   }
+  Variable StageRows(Context& context, const tasks::StepInput& input, int part,
+                     absl::Span<const Variable> rows, int chunk,
+                     const Variable& before) const override {
+    return task_->StageRows(context, input, part, rows, chunk, before);
+  }
   Variable LossSum(Context& context, const tasks::StepInput& input, int part,
-                   absl::Span<const Variable> rows) const override {
-    const Variable loss = task_->LossSum(context, input, part, rows);
+                   absl::Span<const Variable> rows, const Variable& hidden) const override {
+    const Variable loss = task_->LossSum(context, input, part, rows, hidden);
     loss.value().ToHost(context.stream());
     return loss;
   }

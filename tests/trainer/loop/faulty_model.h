@@ -39,9 +39,14 @@ class FaultyTask : public tasks::Task {
     return task_->Prepare(step);
   }
 
+  Variable StageRows(Context& context, const tasks::StepInput& input, int part,
+                     absl::Span<const Variable> rows, int chunk,
+                     const Variable& before) const override {
+    return task_->StageRows(context, input, part, rows, chunk, before);
+  }
   Variable LossSum(Context& context, const tasks::StepInput& input, int part,
-                   absl::Span<const Variable> rows) const override {
-    const Variable loss = task_->LossSum(context, input, part, rows);
+                   absl::Span<const Variable> rows, const Variable& hidden) const override {
+    const Variable loss = task_->LossSum(context, input, part, rows, hidden);
     if (static_cast<int64_t>(context.step()) != fault_.step || rank_ != fault_.rank) return loss;
     switch (fault_.kind) {
       case FaultKind::LOSS:

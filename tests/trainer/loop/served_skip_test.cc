@@ -50,8 +50,8 @@ class TwoParameters : public tasks::Task {
     input->global_samples = input->global_tokens = input->global_targets = kReplicas;
     return input;
   }
-  Variable LossSum(Context& context, const tasks::StepInput&, int,
-                   absl::Span<const Variable>) const override {
+  Variable LossSum(Context& context, const tasks::StepInput&, int, absl::Span<const Variable>,
+                   const Variable&) const override {
     const bool overflows = rank_ == kReplicas - 1 && context.step() == 2;
     const Variable scaled = ops::Scale(context, ops::Scale(context, vector_, overflows ? 1e38 : 1),
                                        overflows ? 100 : 1);

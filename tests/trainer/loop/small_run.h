@@ -27,6 +27,9 @@ inline Job SmallJob(int replicas = 2) {
   Job job;
   job.mutable_parallel()->set_dp(replicas);
   job.mutable_parallel()->set_tp(1);
+  job.mutable_parallel()->set_pp(1);
+  job.mutable_parallel()->set_microbatches(1);
+  job.mutable_parallel()->set_virtual_stages(1);
   job.set_name("small");
   job.set_seed(3);
   job.set_placement(Job::PS);

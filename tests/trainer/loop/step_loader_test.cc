@@ -16,8 +16,8 @@ class CountingTask : public tasks::Task {
     input->global_samples = step;
     return input;
   }
-  Variable LossSum(Context&, const tasks::StepInput&, int,
-                   absl::Span<const Variable>) const override {
+  Variable LossSum(Context&, const tasks::StepInput&, int, absl::Span<const Variable>,
+                   const Variable&) const override {
     return Variable();
   }
   absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit,

@@ -130,7 +130,8 @@ TEST(SequenceRecTest, LogitsAgreeWithAnIndependentPaddedDoubleForward) {
   const models::SequenceInput input = MakeInput(true);
   StepFixture fixture;
   Context context(fixture.Options(1, /*training=*/false));
-  const Tensor states = model.LastStates(context, Variable::Constant(items), input);
+  const Tensor states = model.LastStates(
+      context, model.StageRows(context, Variable::Constant(items), Variable(), input), input);
   const PaddedReference reference(parameters, items);
   for (int64_t s = 0; s < 3; ++s) {
     std::vector<int64_t> history;

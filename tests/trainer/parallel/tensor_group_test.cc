@@ -8,6 +8,7 @@
 #include "tests/trainer/autograd/gradient_check.h"
 #include "trainer/autograd/engine.h"
 #include "trainer/comm/host/thread_group.h"
+#include "trainer/comm/solo_group.h"
 #include "trainer/nn/layers.h"
 #include "trainer/optim/dense_optimizer.h"
 #include "trainer/parallel/data_parallel/ddp.h"
@@ -84,7 +85,8 @@ void TrainRank(const Layout& layout, comm::ProcessGroup* world,
   if (layout.shape.tp > 1) tp.emplace(&(*mesh)->tp(), layout.cut_rows);
   const Model model(tp.has_value() ? &*tp : nullptr);
   auto& parameters = const_cast<ParameterSet&>(model.parameters);
-  const auto holders = parallel::HolderGroups::Create(parameters, &(*mesh)->tp(), deadline);
+  const auto holders =
+      parallel::HolderGroups::Create(parameters, &(*mesh)->tp(), &(*mesh)->pp(), deadline);
   ASSERT_TRUE(holders.ok()) << holders.status();
   StepFixture fixture;
   comm::ProcessGroup& dp = (*mesh)->dp();
@@ -172,8 +174,9 @@ TEST(TensorGroupTest, AParameterWithoutARecordIsRefusedByName) {
   ParameterSet parameters(1, DType::F32);
   parameters.Constant("known", ParameterPart(ParameterSlice(Shape{2}), {.holders = 2}), 0);
   parameters.Constant("forgotten", Shape{2}, 0);
-  const auto made =
-      parallel::HolderGroups::Create(parameters, groups[0].get(), absl::Now() + absl::Seconds(5));
+  comm::SoloGroup alone("pp");
+  const auto made = parallel::HolderGroups::Create(parameters, groups[0].get(), &alone,
+                                                   absl::Now() + absl::Seconds(5));
   EXPECT_EQ(made.status(),
             absl::InvalidArgumentError(
                 "parallel.tp is 2, but the model does not say which ranks hold forgotten: its "

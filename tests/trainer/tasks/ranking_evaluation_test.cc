@@ -15,14 +15,17 @@ class FixedScorer : public ItemScorer {
  public:
   explicit FixedScorer(std::vector<float> scores) : scores_(std::move(scores)) {}
   absl::Status Begin(const EvaluationArgs&) override { return absl::OkStatus(); }
-  Tensor Scores(absl::Span<const absl::Span<const uint64_t>> histories,
-                const EvaluationArgs&) override {
-    const Tensor all = Tensor::Empty(
-        Shape{static_cast<int64_t>(histories.size()), static_cast<int64_t>(scores_.size())},
-        DType::F32);
-    for (int64_t i = 0; i < all.num_elements(); ++i)
-      all.Set(i, scores_[static_cast<size_t>(i) % scores_.size()]);
-    return all;
+  absl::Status Score(absl::Span<const Histories> blocks, const EvaluationArgs&,
+                     const TakeScores& take) override {
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      const Tensor all = Tensor::Empty(
+          Shape{static_cast<int64_t>(blocks[b].size()), static_cast<int64_t>(scores_.size())},
+          DType::F32);
+      for (int64_t i = 0; i < all.num_elements(); ++i)
+        all.Set(i, scores_[static_cast<size_t>(i) % scores_.size()]);
+      take(b, all);
+    }
+    return absl::OkStatus();
   }
   Tensor AllVectors() const override { return {}; }
 
@@ -49,7 +52,7 @@ class RankingEvaluationTest : public testing::Test {
     ThreadPool pool(1);
     Stream stream(&pool);
     Job job;
-    const RankingEvaluation evaluation(&job, &data, &sampler, groups[0].get());
+    const RankingEvaluation evaluation(&job, &data, &sampler, {groups[0].get()});
     FixedScorer scorer(std::move(scores));
     return evaluation.Evaluate(EvaluationSplit::TEST, {.stream = &stream}, scorer).value();
   }

@@ -57,7 +57,7 @@ class RecLlmTaskTest : public testing::Test {
       for (size_t table = 0; table < input.ids.size(); ++table)
         rows.push_back(Variable::Leaf(values.value()[table].Clone(), "rows"));
     }
-    return task_->LossSum(context, input, part, rows).value().At(0);
+    return task_->WholeLossSum(context, input, part, rows).value().At(0);
   }
   void SetAll(double value) {
     for (const auto& parameter : parameters_.all()) {

@@ -45,7 +45,8 @@ double CountedFlops(const char* text, const JobData& data, const std::vector<std
   Tracer tracer;
   stream.set_tracer(&tracer);
   Context context({.stream = &stream, .seed = 1, .step = 1});
-  for (int part = 0; part < 2; ++part) Backward(context, task->LossSum(context, *input, part, {}));
+  for (int part = 0; part < 2; ++part)
+    Backward(context, task->WholeLossSum(context, *input, part, {}));
   double flops = 0;
   for (const Span& span : tracer.Take()) {
     if (span.kind == SpanKind::GEMM) flops += span.flops;

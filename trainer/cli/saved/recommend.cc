@@ -116,10 +116,12 @@ absl::Status PrintRecommendations(const std::vector<History>& histories,
   RETURN_IF_ERROR(model.scorer().Begin(args));
   const auto block_size = static_cast<size_t>(tasks::UsersOfBlock(model.data().num_items()));
   for (size_t begin = 0; begin < histories.size(); begin += block_size) {
-    std::vector<absl::Span<const uint64_t>> block;
+    tasks::Histories block;
     for (size_t i = begin; i < std::min(begin + block_size, histories.size()); ++i)
       block.push_back(histories[i].items);
-    const Tensor scores = model.scorer().Scores(block, args);
+    Tensor scores;
+    RETURN_IF_ERROR(
+        model.scorer().Score({block}, args, [&](size_t, const Tensor& found) { scores = found; }));
     RETURN_IF_ERROR(args.stream->status());
     for (size_t i = 0; i < block.size(); ++i) {
       const auto columns = static_cast<size_t>(scores.dim(1));

@@ -29,8 +29,11 @@ std::vector<optim::ElementRange> UpdatedHere(const Job& job, const ParameterSet&
       stage == 0 ? optim::WholeArrays(replicated)
                  : RangesOfPart(parallel::ZeroLayout(replicated, num_replicas, stage), replicated,
                                 replica, num_replicas);
-  for (optim::ElementRange& range : ranges)
-    range.counted = mesh.tp().rank() % std::max(1, range.parameter->record.holders) == 0;
+  for (optim::ElementRange& range : ranges) {
+    const GradientRecord& record = range.parameter->record;
+    range.counted = mesh.tp().rank() % std::max(1, record.holders) == 0 &&
+                    !(record.tied_over_pp && mesh.pp().rank() > 0);
+  }
   return ranges;
 }
 

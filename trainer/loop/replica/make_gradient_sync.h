@@ -26,7 +26,7 @@ namespace tandem::loop {
 int ZeroStageOf(const Job& job);
 
 // The elements of replicated parameters that this rank updates. The first of an element's holders
-// counts it.
+// counts it, and of the stages that hold it the first one.
 std::vector<optim::ElementRange> UpdatedHere(const Job& job, const ParameterSet& parameters,
                                              const parallel::Placements& placements,
                                              const parallel::Mesh& mesh);

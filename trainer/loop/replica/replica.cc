@@ -10,11 +10,13 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/comm/text.h"
 #include "trainer/job/job_options.h"
+#include "trainer/job/layout.h"
 #include "trainer/job/parameter_placement.h"
 #include "trainer/loop/replica/make_gradient_sync.h"
 #include "trainer/loop/replica/precision.h"
 #include "trainer/loop/replica/same_data.h"
 #include "trainer/loop/replica/state_bytes.h"
+#include "trainer/loop/replica/whole_model.h"
 #include "trainer/parallel/data_parallel/ddp.h"
 #include "trainer/tasks/embedding_table.h"
 
@@ -37,6 +39,14 @@ absl::Status SumOverRanks(comm::ProcessGroup& group, absl::uint128* value, absl:
   return absl::OkStatus();
 }
 
+parallel::PipelineOptions PipelineOptionsOf(const Job& job) {
+  return {.schedule = job::ScheduleOptionsOf(job),
+          .recompute = job.parallel().recompute() == Parallel::FULL ? parallel::Recompute::FULL
+                                                                    : parallel::Recompute::NONE,
+          .layers_per_stage = {job.parallel().layers_per_stage().begin(),
+                               job.parallel().layers_per_stage().end()}};
+}
+
 }  // namespace
 
 absl::StatusOr<Meshes> MakeMeshes(const Job& job, const tasks::JobData& data,
@@ -46,7 +56,7 @@ absl::StatusOr<Meshes> MakeMeshes(const Job& job, const tasks::JobData& data,
                                                    "; allowed: 1 .. ", data.num_embeddings(),
                                                    ", the size of the vocabulary"));
   }
-  const parallel::MeshShape shape{.tp = job.parallel().tp(), .dp = job.parallel().dp()};
+  const parallel::MeshShape shape = job::MeshShapeOf(job);
   const absl::Time deadline = absl::Now() + absl::Seconds(job.runtime().timeout_seconds());
   Meshes meshes;
   ASSIGN_OR_RETURN(meshes.host,
@@ -55,6 +65,8 @@ absl::StatusOr<Meshes> MakeMeshes(const Job& job, const tasks::JobData& data,
     ASSIGN_OR_RETURN(meshes.device, parallel::Mesh::Create(shape, environment.device_group,
                                                            environment.device, deadline));
   }
+  ASSIGN_OR_RETURN(meshes.pipeline, parallel::Pipeline::Create(PipelineOptionsOf(job),
+                                                               meshes.arrays().pp(), deadline));
   return meshes;
 }
 
@@ -65,6 +77,7 @@ Replica::Replica(const Job& job, const tasks::JobData& data, const ReplicaEnviro
       environment(environment),
       mesh(*meshes.host),
       arrays(meshes.arrays()),
+      pipeline(meshes.pipeline),
       world(*environment.group),
       clients(environment.clients),
       output(environment.output),
@@ -75,17 +88,22 @@ Replica::Replica(const Job& job, const tasks::JobData& data, const ReplicaEnviro
       tensor_group(mesh.shape().tp > 1 ? std::make_unique<parallel::TensorGroup>(
                                              &arrays.tp(), job.parallel().sequence_parallel())
                                        : nullptr),
-      tables(tasks::MakeEmbeddingTables(job, clients.rows, &stream,
-                                        mesh.shape().tp > 1 ? &mesh.tp() : nullptr)),
+      has_tables(!job::TableSpecsOf(job).empty()),
+      tables(pipeline.has_first_stage() || pipeline.has_last_stage()
+                 ? tasks::MakeEmbeddingTables(job, clients.rows, &stream,
+                                              mesh.shape().tp > 1 ? &mesh.tp() : nullptr)
+                 : nullptr),
       task(data.MakeTask(job, {.parameters = &parameters,
                                .tables = tables.get(),
                                .group = &mesh.dp(),
-                               .tp = tensor_group.get()})),
+                               .stages = &mesh.pp(),
+                               .tp = tensor_group.get(),
+                               .pipeline = &pipeline})),
       calendar(job, task->steps_per_epoch()),
       placements(job::PlacementsOf(job, parameters)),
       dense(job::DenseOptionsOf(job), &parameters,
             UpdatedHere(job, parameters, placements.value_or(parallel::Placements()), mesh)),
-      pushes(clients.rows, clients.pooled, static_cast<uint32_t>(mesh.dp().rank())),
+      pushes(clients.rows, clients.pooled, static_cast<uint32_t>(job::ClientOf(job, world.rank()))),
       optimizer(job::DistOptionsOf(job, calendar.total_steps()), &dense, clients.rows),
       state(job.train()),
       stop_vote(environment.stop_requested, &world, &stream),
@@ -100,15 +118,17 @@ absl::Status Replica::Connect() {
         absl::StrCat("parallel.tp is ", mesh.shape().tp, ", but the model cuts no parameter"));
   }
   RETURN_IF_ERROR(CheckMemory(job, parameters, dense));
-  ASSIGN_OR_RETURN(holders, parallel::HolderGroups::Create(parameters, &mesh.tp(), Deadline()));
+  ASSIGN_OR_RETURN(whole_model, WholeModel(parameters, mesh.pp(), Deadline()));
+  ASSIGN_OR_RETURN(holders,
+                   parallel::HolderGroups::Create(parameters, &mesh.tp(), &mesh.pp(), Deadline()));
   RETURN_IF_ERROR(VerifySameData(data, world, Deadline()));
   std::vector<TableSpec> tables = job::TableSpecsOf(job);
   const std::vector<TableSpec> dense_tables = job::DenseTableSpecsOf(job);
   tables.insert(tables.end(), dense_tables.begin(), dense_tables.end());
   RETURN_IF_ERROR(clients.tables->CreateTables(tables, Timeout()));
   if (&arrays != &mesh) {
-    ASSIGN_OR_RETURN(array_holders,
-                     parallel::HolderGroups::Create(parameters, &arrays.tp(), Deadline()));
+    ASSIGN_OR_RETURN(array_holders, parallel::HolderGroups::Create(parameters, &arrays.tp(),
+                                                                   &arrays.pp(), Deadline()));
   }
   ASSIGN_OR_RETURN(
       sync, MakeGradientSync(job, {.parameters = &parameters,
@@ -176,12 +196,12 @@ absl::StatusOr<absl::uint128> Replica::VerifiedHash(const char* what) {
     return hash;
   }
   // Replicas have the same weights here, and holders the same of their parameters.
-  const auto verify = [&](comm::ProcessGroup& group, int num_holders) -> absl::Status {
+  const auto verify = [&](comm::ProcessGroup& group, const auto& is_shared) -> absl::Status {
     optim::DenseState held{&parameters, {}, {}};
     for (const auto& parameter : parameters.all()) {
       const LeafNode& leaf = parameter->variable.leaf();
       optim::DenseState::Entry& entry = held.entries.emplace_back();
-      if (num_holders > 0 && parameter->record.holders != num_holders) continue;
+      if (!is_shared(parameter->record)) continue;
       if (ZeroStageOf(job) == 3)
         entry = {leaf.value_part().begin, leaf.value_part().elements, {}};
       else
@@ -192,11 +212,25 @@ absl::StatusOr<absl::uint128> Replica::VerifiedHash(const char* what) {
     return parallel::VerifyEqual(group, absl::Uint128Low64(hash), what, Deadline());
   };
   absl::uint128 sum = OwnedState().Hash();
-  if (ZeroStageOf(job) < 3) RETURN_IF_ERROR(verify(mesh.dp(), /*num_holders=*/0));
-  for (const auto& [num_holders, group] : holders->groups())
-    RETURN_IF_ERROR(verify(*group, num_holders));
+  if (ZeroStageOf(job) < 3)
+    RETURN_IF_ERROR(verify(mesh.dp(), [](const GradientRecord&) { return true; }));
+  for (const auto& [holders_of, group] : holders->groups()) {
+    RETURN_IF_ERROR(verify(
+        *group, [n = holders_of](const GradientRecord& record) { return record.holders == n; }));
+  }
+  if (holders->tied() != nullptr) {
+    RETURN_IF_ERROR(
+        verify(*holders->tied(), [](const GradientRecord& record) { return record.tied_over_pp; }));
+  }
   RETURN_IF_ERROR(SumOverRanks(world, &sum, Deadline()));
   return sum;
+}
+
+int64_t Replica::num_elements() const {
+  int64_t elements = 0;
+  for (const optim::LogicalParameter& parameter : whole_model)
+    elements += parameter.shape.num_elements();
+  return elements;
 }
 
 absl::StatusOr<std::string> Replica::FoundByAny(const std::string& found) const {

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/statusor.h"
@@ -19,6 +20,7 @@
 #include "trainer/parallel/gradient_sync.h"
 #include "trainer/parallel/holder_groups.h"
 #include "trainer/parallel/mesh.h"
+#include "trainer/parallel/pipeline/pipeline.h"
 #include "trainer/parallel/placement.h"
 #include "trainer/parallel/tensor/tensor_group.h"
 #include "trainer/sparse/remote_embedding.h"
@@ -29,12 +31,16 @@
 namespace tandem::loop {
 
 // The groups of a rank: for arrays in the host's memory, and for arrays where the rank computes.
+// And the rank's place in its pipeline.
 struct Meshes {
   std::unique_ptr<parallel::Mesh> host, device;  // device: null on a CPU
 
+  parallel::Pipeline pipeline;
+
   const parallel::Mesh& arrays() const { return device != nullptr ? *device : *host; }
 };
-// Makes the meshes of the job's layout. InvalidArgument if the data is too small for the layout.
+// Makes the meshes of the job's layout. InvalidArgument if the data is too small for the layout, or
+// with what is wrong with the pipeline's schedule.
 // Collective over all trainers.
 absl::StatusOr<Meshes> MakeMeshes(const Job& job, const tasks::JobData& data,
                                   const ReplicaEnvironment& environment);
@@ -63,9 +69,10 @@ struct Replica {
   optim::DenseState OwnedState() const;
   // True if each rank has only a part of the weights or moments, so that ranks must share what they
   // find.
-  bool is_cut() const { return job.parallel().zero() > 0 || mesh.shape().tp > 1; }
+  bool is_cut() const { return job.parallel().zero() > 0 || mesh.replica().size() > 1; }
   // The ranks whose counted ranges together are the dense parameters, each element once.
-  comm::ProcessGroup& parts() const { return job.parallel().zero() > 0 ? world : mesh.tp(); }
+  comm::ProcessGroup& parts() const { return job.parallel().zero() > 0 ? world : mesh.replica(); }
+  int64_t num_elements() const;  // of the dense parameters of all stages
   // Returns what the lowest rank has found, or "" if no rank has found anything. With all state on
   // every rank that is what this rank has found. Collective.
   absl::StatusOr<std::string> FoundByAny(const std::string& found) const;
@@ -81,16 +88,19 @@ struct Replica {
   const ReplicaEnvironment& environment;
   const parallel::Mesh& mesh;
   const parallel::Mesh& arrays;  // its groups' arrays lie where the rank computes
-  comm::ProcessGroup& world;     // all trainers
+  const parallel::Pipeline& pipeline;
+  comm::ProcessGroup& world;  // all trainers
   const ps::Clients clients;
   report::RunOutput* const output;  // null except at rank 0
   const Stopwatch since_begin;
 
   ThreadPool pool;
   Stream stream;
-  ParameterSet parameters;
+  ParameterSet parameters;                                    // of this rank's stages
   const std::unique_ptr<parallel::TensorGroup> tensor_group;  // null: the model is whole
-  const std::unique_ptr<sparse::RemoteEmbedding> tables;  // null: embeddings are dense parameters
+  const bool has_tables;  // servers hold rows of the model, which this rank may not need
+  // Null: embeddings are dense parameters, or other stages'.
+  const std::unique_ptr<sparse::RemoteEmbedding> tables;
   const std::unique_ptr<tasks::Task> task;
   const StepCalendar calendar;
   const absl::StatusOr<parallel::Placements> placements;
@@ -100,7 +110,8 @@ struct Replica {
   // Null before Connect. `array_holders` is null where the rank computes on the host.
   std::unique_ptr<parallel::HolderGroups> holders, array_holders;
   std::unique_ptr<parallel::GradientSync> sync;
-  DType compute = DType::F32;  // of the training steps
+  std::vector<optim::LogicalParameter> whole_model;  // the dense parameters of all stages
+  DType compute = DType::F32;                        // of the training steps
 
   RunState state;
   StopVote stop_vote;

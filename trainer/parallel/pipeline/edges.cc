@@ -24,7 +24,7 @@ int EdgeOf(EdgeClass edge_class, int rank, int size) {
 
 }  // namespace
 
-void PipelineEdges::Abort(const absl::Status& reason) {
+void PipelineEdges::Abort(const absl::Status& reason) const {
   for (const auto* group : {&activations_in, &activations_out, &gradients_in, &gradients_out}) {
     if (*group != nullptr) (*group)->Abort(reason);
   }

@@ -17,7 +17,7 @@ struct PipelineEdges {
   std::unique_ptr<comm::ProcessGroup> gradients_in, gradients_out;
 
   // Fails everything under way, here and at the neighbours.
-  void Abort(const absl::Status& reason);
+  void Abort(const absl::Status& reason) const;
 };
 
 // `stages`: the pipeline's ranks in order. `is_ring`: the last rank also sends activations to the

@@ -50,8 +50,8 @@ class StageObserver {
 class PipelineExecutor {
  public:
   // `edges` and `observer` (null: none) outlive the executor. `stream`: where arrays are computed.
-  PipelineExecutor(const PipelineSchedule& schedule, int rank, PipelineEdges* edges, Stream* stream,
-                   StageObserver* observer)
+  PipelineExecutor(const PipelineSchedule& schedule, int rank, const PipelineEdges* edges,
+                   Stream* stream, StageObserver* observer)
       : schedule_(schedule), rank_(rank), edges_(*edges), stream_(stream), observer_(observer) {}
 
   // Runs the rank's list. A failure aborts the edges, so that the neighbours fail too.
@@ -77,7 +77,7 @@ class PipelineExecutor {
 
   const PipelineSchedule& schedule_;
   const int rank_;
-  PipelineEdges& edges_;
+  const PipelineEdges& edges_;
   Stream* const stream_;
   StageObserver* const observer_;
   std::deque<Message> sent_;

@@ -8,6 +8,11 @@
 
 namespace tandem::parallel {
 
+Tensor RowsFor(const StageLayers& layers, int microbatch, Context& context) {
+  const ArrayType type = layers.RowsOf(microbatch);
+  return context.Empty(type.shape, type.dtype);
+}
+
 GraphStages::GraphStages(const PipelineSchedule& schedule, int rank, Recompute recompute,
                          StageModel* model, Context* context)
     : schedule_(schedule),
@@ -17,14 +22,11 @@ GraphStages::GraphStages(const PipelineSchedule& schedule, int rank, Recompute r
       context_(*context),
       losses_(static_cast<size_t>(schedule.num_microbatches)) {}
 
-StageArrays GraphStages::Rows(int microbatch) const {
-  const ArrayType type = model_.RowsOf(microbatch);
-  return {context_.Empty(type.shape, type.dtype)};
+StageArrays GraphStages::ForInput(int /*chunk*/, int microbatch) {
+  return {RowsFor(model_, microbatch, context_)};
 }
-
-StageArrays GraphStages::ForInput(int /*chunk*/, int microbatch) { return Rows(microbatch); }
 StageArrays GraphStages::ForOutputGradient(int /*chunk*/, int microbatch) {
-  return Rows(microbatch);
+  return {RowsFor(model_, microbatch, context_)};
 }
 
 GraphStages::Live& GraphStages::At(int chunk, int microbatch) {
@@ -37,11 +39,10 @@ absl::StatusOr<StageArrays> GraphStages::Forward(int chunk, int microbatch, Stag
   Live& live = live_[{chunk, microbatch}];
   peak_live_ = std::max(peak_live_, static_cast<int>(live_.size()));
   if (!input.empty()) live.input = Variable::Leaf(std::move(input[0]), "stage input");
-  const bool is_whole = schedule_.num_stages() == 1;
   // Nobody needs what the last stage would drop.
-  if (recompute_ == Recompute::FULL && IsLast(chunk) && !is_whole) return StageArrays();
+  if (recompute_ == Recompute::FULL && IsLast(chunk)) return StageArrays();
   live.output = model_.Forward(context_, chunk, microbatch, live.input);
-  if (is_whole) live.output = model_.Loss(context_, microbatch, live.output);
+  if (schedule_.num_stages() == 1) live.output = model_.Loss(context_, microbatch, live.output);
   if (context_.failed()) return context_.status();
   StageArrays output;
   if (!IsLast(chunk)) output.push_back(live.output.value());

@@ -20,13 +20,20 @@ struct ArrayType {
 };
 
 // The layers of a rank, chunk by chunk.
-class StageModel {
+class StageLayers {
  public:
-  virtual ~StageModel() = default;
+  virtual ~StageLayers() = default;
   // The rows between two stages, which are those of the microbatch in every stage.
   virtual ArrayType RowsOf(int microbatch) const = 0;
   // `before`: the rows of the stage before; undefined in the first stage.
   virtual Variable Forward(Context& context, int chunk, int microbatch, const Variable& before) = 0;
+};
+
+// Memory for the rows of a microbatch.
+Tensor RowsFor(const StageLayers& layers, int microbatch, Context& context);
+
+class StageModel : public StageLayers {
+ public:
   // The summed loss of the last stage's rows.
   virtual Variable Loss(Context& context, int microbatch, const Variable& rows) = 0;
 };
@@ -60,7 +67,6 @@ class GraphStages final : public StageRunner {
   int StageOf(int chunk) const { return schedule_.StageOf(rank_, chunk); }
   bool IsLast(int chunk) const { return StageOf(chunk) + 1 == schedule_.num_stages(); }
   Live& At(int chunk, int microbatch);
-  StageArrays Rows(int microbatch) const;
 
   const PipelineSchedule& schedule_;
   const int rank_;

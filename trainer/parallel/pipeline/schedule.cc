@@ -130,7 +130,9 @@ std::optional<ScheduleKind> ScheduleKindOf(std::string_view name) {
 PipelineSchedule MakeSchedule(const ScheduleOptions& options) {
   TANDEM_CHECK(options.num_ranks > 0 && options.num_chunks > 0 && options.num_microbatches > 0);
   TANDEM_CHECK(options.num_chunks == 1 || options.kind == ScheduleKind::INTERLEAVED);
-  PipelineSchedule schedule{options.num_chunks, options.num_microbatches, {}};
+  PipelineSchedule schedule;
+  schedule.num_chunks = options.num_chunks;
+  schedule.num_microbatches = options.num_microbatches;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     switch (options.kind) {
       case ScheduleKind::GPIPE:
@@ -145,6 +147,19 @@ PipelineSchedule MakeSchedule(const ScheduleOptions& options) {
         break;
     }
   }
+  return schedule;
+}
+
+PipelineSchedule MakeForwardSchedule(int num_ranks, int num_chunks, int num_microbatches) {
+  const ScheduleOptions options{ScheduleKind::INTERLEAVED, num_ranks, num_chunks, num_microbatches};
+  std::vector<StageOp> ops;
+  for (const VirtualStep& step : VirtualSteps(options))
+    ops.push_back({StageWork::FORWARD, step.chunk, step.microbatch});
+  PipelineSchedule schedule;
+  schedule.num_chunks = num_chunks;
+  schedule.num_microbatches = num_microbatches;
+  schedule.has_backward = false;
+  schedule.ranks.assign(static_cast<size_t>(num_ranks), ops);
   return schedule;
 }
 

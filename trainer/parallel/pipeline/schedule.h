@@ -34,6 +34,7 @@ struct StageOp {
 struct PipelineSchedule {
   int num_chunks = 1;
   int num_microbatches = 1;
+  bool has_backward = true;                 // false: forwards alone, for an evaluation
   std::vector<std::vector<StageOp>> ranks;  // by rank: its operations in order
 
   int num_ranks() const { return static_cast<int>(ranks.size()); }
@@ -60,5 +61,7 @@ struct ScheduleOptions {
 // Writes the schedule down. Whether it runs is for VerifySchedule to say.
 // REQUIRES: all numbers are positive; num_chunks is 1 unless INTERLEAVED.
 PipelineSchedule MakeSchedule(const ScheduleOptions& options);
+// The forwards alone, for an evaluation. REQUIRES: all numbers are positive.
+PipelineSchedule MakeForwardSchedule(int num_ranks, int num_chunks, int num_microbatches);
 
 }  // namespace tandem::parallel

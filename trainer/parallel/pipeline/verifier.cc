@@ -113,6 +113,10 @@ absl::Status Replay::CheckComplete() {
             absl::StrCat("rank ", rank, " has ", NameOf(op), ", with ", schedule_.num_chunks,
                          " chunks and ", schedule_.num_microbatches, " microbatches"));
       }
+      if (!schedule_.has_backward && op.work != StageWork::FORWARD) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("rank ", rank, " has ", NameOf(op), " in a schedule of forwards alone"));
+      }
       for (const Part& part : PartsOf(rank, op)) {
         if (!places_.emplace(part, Place{rank, i}).second)
           return absl::InvalidArgumentError(
@@ -126,6 +130,7 @@ absl::Status Replay::CheckComplete() {
                                        {Half::INPUT, StageWork::BACKWARD_INPUT},
                                        {Half::WEIGHT, StageWork::BACKWARD_WEIGHT}}) {
         if (places_.count({half, stage, m}) != 0) continue;
+        if (half != Half::FORWARD && !schedule_.has_backward) continue;
         return absl::InvalidArgumentError(
             absl::StrCat("rank ", schedule_.RankOf(stage), " lacks ",
                          NameOf({work, schedule_.ChunkOf(stage), m})));

@@ -34,6 +34,10 @@ class TensorGroup : public nn::TensorParallel {
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
   bool cuts_rows() const override { return cut_rows_; }
+  // The rows of the residual stream on each rank, with padding, of `num_rows` rows in all.
+  int64_t NumRowsHere(int64_t num_rows) const {
+    return cut_rows_ ? RowsPerRank(num_rows) : num_rows;
+  }
   Variable Enter(Context& context, const Variable& x, int64_t num_rows) const override;
   // Enter for any rows that are equal on all ranks, also with sequence parallelism.
   Variable EnterEqual(Context& context, const Variable& x) const;

@@ -9,7 +9,6 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/data/ranking.h"
 #include "trainer/job/model_rules.h"
-#include "trainer/tasks/evaluation_blocks.h"
 #include "trainer/tasks/ranking/ranking_metrics.h"
 
 namespace tandem::tasks {
@@ -75,12 +74,16 @@ std::string RankingEvaluation::LineOf(data::Split split, int64_t user, double ra
   return DumpLine(example);
 }
 
-void RankingEvaluation::RankUsers(const data::BatchShare& block, const EvaluationArgs& args,
-                                  ItemScorer& scorer, Ranks& ranks) const {
-  std::vector<absl::Span<const uint64_t>> histories;
+Histories RankingEvaluation::HistoriesOf(const data::BatchShare& block, data::Split split) const {
+  Histories histories;
   for (int64_t number = block.begin; number < block.end; ++number)
-    histories.push_back(sampler_.History(ranks.split, sampler_.EvalUser(number)));
-  const Tensor scores = scorer.Scores(histories, args);
+    histories.push_back(sampler_.History(split, sampler_.EvalUser(number)));
+  return histories;
+}
+
+void RankingEvaluation::RankUsers(const data::BatchShare& block, const Histories& histories,
+                                  const Tensor& scores, const EvaluationArgs& args,
+                                  Ranks& ranks) const {
   const int64_t num_scores = scores.dim(1);
   std::vector<std::string> lines(args.dump ? histories.size() : 0);
   args.stream->pool().ParallelFor(scores.dim(0), [&](int64_t s) {
@@ -107,13 +110,20 @@ absl::StatusOr<Evaluation> RankingEvaluation::Evaluate(EvaluationSplit split,
   RETURN_IF_ERROR(scorer.Begin(args));
   ranks.full.assign(static_cast<size_t>(sampler_.num_eval_users()), 0);
   ranks.sampled.assign(data_.negatives() != nullptr ? ranks.full.size() : 0, 0);
-  ASSIGN_OR_RETURN(
-      const bool whole,
-      ForEachBlock(sampler_.num_eval_users(), UsersOfBlock(data_.num_items()), group_, args,
-                   [&](const data::BatchShare& block) { RankUsers(block, args, scorer, ranks); }));
+  ASSIGN_OR_RETURN(const bool whole,
+                   ForEachBlock(sampler_.num_eval_users(), UsersOfBlock(data_.num_items()), ranks_,
+                                args, [&](absl::Span<const data::BatchShare> blocks) {
+                                  std::vector<Histories> histories;
+                                  for (const data::BatchShare& block : blocks)
+                                    histories.push_back(HistoriesOf(block, ranks.split));
+                                  return scorer.Score(
+                                      histories, args, [&](size_t b, const Tensor& scores) {
+                                        RankUsers(blocks[b], histories[b], scores, args, ranks);
+                                      });
+                                }));
   if (!whole) return Evaluation();
   for (std::vector<double>* figures : {&ranks.full, &ranks.sampled})
-    RETURN_IF_ERROR(SumShares(group_, args, "ranks", figures));
+    RETURN_IF_ERROR(SumShares(ranks_, args, "ranks", figures));
   return Summary(ranks);
 }
 

@@ -58,6 +58,7 @@ void RankingTask::Resolve(Job* job) { RankingEvaluation::Resolve(job); }
 RankingTask::RankingTask(const Job& job, const SequenceData* data,
                          const TaskEnvironment& environment, const Sampling& sampling)
     : job_(job),
+      pipeline_(*environment.pipeline),
       data_(data),
       sampling_(sampling),
       sampler_(&data->interactions(), {.seed = job.seed(),
@@ -68,33 +69,40 @@ RankingTask::RankingTask(const Job& job, const SequenceData* data,
       tp_(environment.tp),
       tables_(environment.tables),
       group_(environment.group),
-      evaluation_(&job_, data_, &sampler_, group_) {}
+      evaluation_(&job_, data_, &sampler_, {environment.group, environment.stages}) {}
 
 void RankingTask::MakeItems() {
-  if (tables_ != nullptr) return;
-  const Shape shape{num_items(), job_.tables(0).dim()};
-  items_ = parameters_->Normal("items", nn::EqualPart(shape, tp_), job_.tables(0).init_stddev());
+  if (job_.placement() == Job::PS || !needs_items()) return;
+  ParameterPart part = nn::EqualPart(Shape{num_items(), job_.tables(0).dim()}, tp_);
+  part.record.tied_over_pp = !(pipeline_.has_first_stage() && pipeline_.has_last_stage());
+  items_ = parameters_->Normal("items", part, job_.tables(0).init_stddev());
 }
 
 std::unique_ptr<StepInput> RankingTask::Prepare(int64_t step) const {
   const int64_t epoch = (step - 1) / steps_per_epoch(),
                 batch_in_epoch = (step - 1) % steps_per_epoch();
   const int num_parts = job_.train().accumulate();
+  const bool looks_up = pipeline_.has_first_stage(), compares = pipeline_.has_last_stage();
   std::vector<data::SequenceBatch> batches;
   std::vector<uint64_t> shared;
-  if (sampling_.shared_negatives > 0)
+  if (sampling_.shared_negatives > 0 && compares)
     shared = sampler_.SharedNegatives(step, sampling_.shared_negatives);
-  std::vector<absl::Span<const uint64_t>> lists{shared};  // followed by three lists per part
+  // Followed by three lists per part. Those that nobody here reads are empty.
+  std::vector<absl::Span<const uint64_t>> lists{shared};
   for (int part = 0; part < num_parts; ++part) {
     batches.push_back(sampler_.TrainBatch(epoch, batch_in_epoch, group_->rank(), group_->size(),
                                           part, num_parts));
   }
   for (const data::SequenceBatch& batch : batches) {
-    lists.insert(lists.end(), {batch.inputs, batch.targets, batch.negatives});
+    const auto used = [](bool is_used, const std::vector<uint64_t>& list) {
+      return is_used ? absl::Span<const uint64_t>(list) : absl::Span<const uint64_t>();
+    };
+    lists.insert(lists.end(), {used(looks_up, batch.inputs), used(compares, batch.targets),
+                               used(compares, batch.negatives)});
   }
 
   auto input = std::make_unique<RankingStep>();
-  const bool reads_all = tables_ == nullptr || sampling_.all_items;
+  const bool reads_all = tables_ == nullptr || (sampling_.all_items && compares);
   sparse::MergedIds merged;
   if (!reads_all) merged = sparse::MergeIds(lists);
   if (tables_ != nullptr) input->ids = {reads_all ? AllRowIds(num_items()) : std::move(merged.ids)};
@@ -116,12 +124,22 @@ std::unique_ptr<StepInput> RankingTask::Prepare(int64_t step) const {
   return input;
 }
 
+parallel::ArrayType RankingTask::RowsOf(const StepInput& input, int part) const {
+  return {StageShape(static_cast<const RankingStep&>(input).parts[part]), parameters_->dtype()};
+}
+
+Variable RankingTask::StageRows(Context& context, const StepInput& input, int part,
+                                absl::Span<const Variable> rows, int chunk,
+                                const Variable& before) const {
+  return ChunkRows(context, ItemsOf(rows), static_cast<const RankingStep&>(input).parts[part],
+                   chunk, before);
+}
+
 Variable RankingTask::LossSum(Context& context, const StepInput& input, int part,
-                              absl::Span<const Variable> rows) const {
-  TANDEM_CHECK(tables_ != nullptr || items_.defined())
-      << "the constructor of a RankingTask ends with MakeItems()";
-  return BatchLoss(context, tables_ != nullptr ? rows[0] : items_,
-                   static_cast<const RankingStep&>(input).parts[part]);
+                              absl::Span<const Variable> rows, const Variable& hidden) const {
+  const Variable items = ItemsOf(rows);
+  TANDEM_CHECK(items.defined()) << "the constructor of a RankingTask ends with MakeItems()";
+  return BatchLoss(context, items, static_cast<const RankingStep&>(input).parts[part], hidden);
 }
 
 absl::StatusOr<Tensor> RankingTask::AllItems(absl::Duration timeout) const {
@@ -130,31 +148,67 @@ absl::StatusOr<Tensor> RankingTask::AllItems(absl::Duration timeout) const {
 }
 
 absl::Status RankingTask::Begin(const EvaluationArgs& args) {
+  if (!needs_items()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Tensor rows, AllItems(args.timeout));
   // Row 0, padding, is zero and never ranked.
   rows_ = Tensor::Empty(Shape{rows.dim(0) + 1, rows.dim(1)}, DType::F32, args.stream->device());
   kernels::Fill(rows_.Rows(0, 1).view(), 0, *args.stream);
   kernels::Copy(rows_.Rows(1, rows_.dim(0)).view(), rows.view(), *args.stream);
+  if (!pipeline_.has_last_stage()) return absl::OkStatus();
   Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
   vectors_ = ItemVectors(context, Variable::Constant(rows_));
   return absl::OkStatus();
 }
 
-Tensor RankingTask::Scores(absl::Span<const absl::Span<const uint64_t>> histories,
-                           const EvaluationArgs& args) {
+// The layers of an evaluation of blocks of users.
+class RankingTask::EvaluationStages final : public parallel::StageLayers {
+ public:
+  EvaluationStages(const RankingTask* task, absl::Span<const Histories> blocks, Stream* stream)
+      : task_(*task), items_(task_.rows_.defined() ? Variable::Constant(task_.rows_) : Variable()) {
+    for (const Histories& histories : blocks) {
+      const data::SequenceBatch batch = task_.sampler_.HistoryBatch(histories);
+      models::SequenceInput input;
+      input.rows = PackedRowsOf(batch, task_.sampling_.max_length);
+      input.inputs = Tensor::Empty(Shape{batch.num_tokens()}, DType::I64);
+      std::copy(batch.inputs.begin(), batch.inputs.end(), input.inputs.data<int64_t>());
+      inputs_.push_back(input.To(stream->device(), *stream));
+    }
+  }
+
+  parallel::ArrayType RowsOf(int microbatch) const override {
+    return {task_.StageShape(inputs_[microbatch]), task_.parameters_->dtype()};
+  }
+  Variable Forward(Context& context, int chunk, int microbatch, const Variable& before) override {
+    return task_.ChunkRows(context, items_, inputs_[microbatch], chunk, before);
+  }
+  Tensor Users(Context& context, int microbatch, const Variable& hidden) const {
+    return task_.UserVectors(context, items_, inputs_[microbatch], hidden);
+  }
+
+ private:
+  const RankingTask& task_;
+  const Variable items_;
+  std::vector<models::SequenceInput> inputs_;
+};
+
+absl::Status RankingTask::Score(absl::Span<const Histories> blocks, const EvaluationArgs& args,
+                                const TakeScores& take) {
   Stream& stream = *args.stream;
-  const data::SequenceBatch batch = sampler_.HistoryBatch(histories);
-  models::SequenceInput input;
-  input.rows = PackedRowsOf(batch, sampling_.max_length);
-  input.inputs = Tensor::Empty(Shape{batch.num_tokens()}, DType::I64);
-  std::copy(batch.inputs.begin(), batch.inputs.end(), input.inputs.data<int64_t>());
-  Context context({.stream = &stream, .seed = job_.seed(), .training = false});
-  const Tensor users =
-      UserVectors(context, Variable::Constant(rows_), input.To(stream.device(), stream));
-  const Tensor products = context.Empty(Shape{batch.num_samples(), vectors_.dim(0)}, DType::F32);
-  kernels::Gemm(
-      {.a = users.view(), .b = vectors_.view(), .c = products.view(), .transpose_b = true}, stream);
-  return products.ToHost(stream);
+  Context context({.stream = &stream,
+                   .seed = job_.seed(),
+                   .training = false,
+                   .deadline = absl::Now() + args.timeout});
+  EvaluationStages stages(this, blocks, &stream);
+  return parallel::RunForwards(
+      pipeline_, static_cast<int>(blocks.size()), stages, context,
+      [&](int block, const Variable& hidden) {
+        const Tensor users = stages.Users(context, block, hidden);
+        const Tensor products = context.Empty(Shape{users.dim(0), vectors_.dim(0)}, DType::F32);
+        kernels::Gemm(
+            {.a = users.view(), .b = vectors_.view(), .c = products.view(), .transpose_b = true},
+            stream);
+        take(static_cast<size_t>(block), products.ToHost(stream));
+      });
 }
 
 }  // namespace tandem::tasks

@@ -31,8 +31,12 @@ class RankingTask : public Task, private ItemScorer {
 
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   std::unique_ptr<StepInput> Prepare(int64_t step) const override;
+  parallel::ArrayType RowsOf(const StepInput& input, int part) const override;
+  Variable StageRows(Context& context, const StepInput& input, int part,
+                     absl::Span<const Variable> rows, int chunk,
+                     const Variable& before) const override;
   Variable LossSum(Context& context, const StepInput& input, int part,
-                   absl::Span<const Variable> rows) const override;
+                   absl::Span<const Variable> rows, const Variable& hidden) const override;
   absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override {
     return evaluation_.Evaluate(split, args, *this);
   }
@@ -53,12 +57,20 @@ class RankingTask : public Task, private ItemScorer {
   void MakeItems();
 
   // In these functions, `items` are item rows [n, dim] that the batch's places point into.
-  // The loss of a batch, summed over its targets.
+  //
+  // Of a model in stages: the shape of the rows between two stages, and the rows after the layers
+  // of chunk `chunk` here (Task::StageRows). Other models do all in the functions below.
+  virtual Shape StageShape(const models::SequenceInput&) const { return {}; }
+  virtual Variable ChunkRows(Context&, const Variable& /*items*/, const models::SequenceInput&,
+                             int /*chunk*/, const Variable& /*before*/) const {
+    return Variable();
+  }
+  // The loss of a batch, summed over its targets. `hidden` are the rows after the last stage.
   virtual Variable BatchLoss(Context& context, const Variable& items,
-                             const models::SequenceInput& batch) const = 0;
+                             const models::SequenceInput& batch, const Variable& hidden) const = 0;
   // The vectors [samples, d] of users, from their last items.
   virtual Tensor UserVectors(Context& context, const Variable& items,
-                             const models::SequenceInput& batch) const = 0;
+                             const models::SequenceInput& batch, const Variable& hidden) const = 0;
   // The vectors [n, d] of items.
   virtual Tensor ItemVectors(Context&, const Variable& items) const { return items.value(); }
   // The operations of the batch's products, forward and backward (models/model_flops.h).
@@ -72,11 +84,20 @@ class RankingTask : public Task, private ItemScorer {
   absl::StatusOr<Tensor> AllItems(absl::Duration timeout) const;
   // ItemScorer.
   absl::Status Begin(const EvaluationArgs& args) override;
-  Tensor Scores(absl::Span<const absl::Span<const uint64_t>> histories,
-                const EvaluationArgs& args) override;
+  absl::Status Score(absl::Span<const Histories> blocks, const EvaluationArgs& args,
+                     const TakeScores& take) override;
   Tensor AllVectors() const override { return vectors_; }
 
+  class EvaluationStages;
+  // The rows of items for a step; undefined in a stage that needs none.
+  Variable ItemsOf(absl::Span<const Variable> rows) const {
+    return rows.empty() ? items_ : rows[0];
+  }
+  // True if this rank looks items up, or compares with them.
+  bool needs_items() const { return pipeline_.has_first_stage() || pipeline_.has_last_stage(); }
+
   const Job job_;
+  const parallel::Pipeline& pipeline_;
   const SequenceData* data_;
   const Sampling sampling_;
   data::SequenceSampler sampler_;
@@ -86,7 +107,8 @@ class RankingTask : public Task, private ItemScorer {
   Variable items_;  // [items, dim]; without a table
   comm::ProcessGroup* group_;
   const RankingEvaluation evaluation_;
-  Tensor rows_, vectors_;  // of item i in row i, for the evaluation under way
+  // Item i is in row i, for the evaluation under way. Undefined where nobody needs items.
+  Tensor rows_, vectors_;
 };
 
 }  // namespace tandem::tasks

@@ -28,12 +28,14 @@ Tensor Index(const std::vector<int64_t>& places) { return Tensor::FromVector(pla
 }  // namespace
 
 RecLlmInputs::RecLlmInputs(const Job* job, const RecLlmData* data,
-                           const models::RecLlmOptions& model, const comm::ProcessGroup& group)
+                           const models::RecLlmOptions& model, const comm::ProcessGroup& group,
+                           const parallel::Pipeline& pipeline)
     : job_(*job),
       options_(job_.model().rec_llm()),
       data_(*data),
       table_of_(RecLlmTablesOf(job_)),
       model_(model),
+      pipeline_(pipeline),
       served_(job_.placement() == Job::PS),
       rank_(group.rank()),
       num_ranks_(group.size()),
@@ -146,19 +148,20 @@ std::unique_ptr<RecLlmStep> RecLlmInputs::Prepare(int64_t step) const {
     parts.push_back(
         StreamsOf(users, data::ShareOf(input->global_samples, rank_, num_ranks_, part, num_parts)));
   }
-  if (options_.loss() != SAMPLED_SOFTMAX) {
+  const bool compares = pipeline_.has_last_stage();
+  if (options_.loss() != SAMPLED_SOFTMAX && compares) {
     TakeItems(step, trained_, trained_words_, *input);
     TakeParts(parts, place_of_trained_, *input);
     return input;
   }
-  const std::vector<uint64_t> negatives = Negatives(step);
+  const std::vector<uint64_t> negatives = compares ? Negatives(step) : std::vector<uint64_t>();
   const std::vector<uint64_t> used = UsedItems(parts, negatives);
   std::vector<int64_t> place_of(place_of_all_.size(), -1);
   for (size_t place = 0; place < used.size(); ++place)
     place_of[used[place]] = static_cast<int64_t>(place);
   TakeItems(step, used, WordsOf(used), *input);
   TakeParts(parts, place_of, *input);
-  TakeNegatives(negatives, place_of, *input);
+  if (compares) TakeNegatives(negatives, place_of, *input);
   return input;
 }
 
@@ -191,9 +194,11 @@ std::vector<uint64_t> RecLlmInputs::Negatives(int64_t step) const {
 }
 
 std::vector<uint64_t> RecLlmInputs::UsedItems(const std::vector<ItemStreams>& parts,
-                                              std::vector<uint64_t> used) {
+                                              std::vector<uint64_t> used) const {
   for (const ItemStreams& part : parts) {
-    used.insert(used.end(), part.targets.begin(), part.targets.end());
+    if (pipeline_.has_last_stage())
+      used.insert(used.end(), part.targets.begin(), part.targets.end());
+    if (!pipeline_.has_first_stage()) continue;
     for (const int64_t place : part.batch.item_places)
       used.push_back(data::ItemAt(part.batch.places[place]));
   }
@@ -220,7 +225,8 @@ void RecLlmInputs::TakeItems(int64_t step, absl::Span<const uint64_t> items, con
   input.ids.resize(static_cast<size_t>(job_.tables_size()));
   input.ids[table_of_.item] = std::move(ids);
   if (table_of_.title >= 0) input.ids[table_of_.title] = words.ids;
-  if (table_of_.token >= 0) input.ids[table_of_.token] = AllRowIds(model_.vocabulary_size);
+  if (table_of_.token >= 0 && pipeline_.has_first_stage())
+    input.ids[table_of_.token] = AllRowIds(model_.vocabulary_size);
 }
 
 void RecLlmInputs::TakeParts(const std::vector<ItemStreams>& parts,

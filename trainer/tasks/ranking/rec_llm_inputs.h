@@ -12,6 +12,7 @@
 #include "trainer/data/item_stream.h"
 #include "trainer/data/sequence_sampler.h"
 #include "trainer/models/rec_llm.h"
+#include "trainer/parallel/pipeline/pipeline.h"
 #include "trainer/tasks/ranking/rec_llm_data.h"
 #include "trainer/tasks/ranking/rec_llm_rules.h"
 
@@ -36,9 +37,10 @@ struct RecLlmStep : StepInput {
 
 class RecLlmInputs {
  public:
-  // `group` cuts the batch. REQUIRES: job and data outlive the inputs.
+  // `group` cuts the batch. The first stage of `pipeline` needs the items of its streams, the last
+  // one those that it compares with. REQUIRES: job, data and pipeline outlive the inputs.
   RecLlmInputs(const Job* job, const RecLlmData* data, const models::RecLlmOptions& model,
-               const comm::ProcessGroup& group);
+               const comm::ProcessGroup& group, const parallel::Pipeline& pipeline);
 
   const data::SequenceSampler& sampler() const { return sampler_; }
   int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
@@ -76,9 +78,9 @@ class RecLlmInputs {
   ItemStreams StreamsOf(absl::Span<const int64_t> users, const data::BatchShare& share) const;
   // The step's negatives: items of random training occurrences.
   std::vector<uint64_t> Negatives(int64_t step) const;
-  // The items of the parts and `used`, distinct and ascending.
-  static std::vector<uint64_t> UsedItems(const std::vector<ItemStreams>& parts,
-                                         std::vector<uint64_t> used);
+  // The items that this rank needs of the parts, and `used`, distinct and ascending.
+  std::vector<uint64_t> UsedItems(const std::vector<ItemStreams>& parts,
+                                  std::vector<uint64_t> used) const;
   // Add to the input of a step: its item set with the rows to pull, its parts, its negatives.
   // `place_of` gives an item's place in the set.
   void TakeItems(int64_t step, absl::Span<const uint64_t> items, const Words& words,
@@ -100,6 +102,7 @@ class RecLlmInputs {
   const RecLlmData& data_;
   const RecLlmTables table_of_;
   const models::RecLlmOptions model_;
+  const parallel::Pipeline& pipeline_;
   const bool served_;
   const int rank_, num_ranks_;
   const data::SequenceSampler sampler_;

@@ -11,7 +11,7 @@ namespace tandem::tasks {
 
 namespace {
 
-constexpr int kDefaultDim = 64, kDefaultHeads = 2;
+constexpr int kDefaultLayers = 2, kDefaultDim = 64, kDefaultHeads = 2;
 const std::string kPath = "model.rec_llm.";
 
 int DimOf(const RecLlm& model) { return model.has_dim() ? model.dim() : kDefaultDim; }
@@ -105,10 +105,14 @@ void CheckRecLlm(const Job& job, Limits* limits) {
   CheckTitles(job, tables, limits);
 }
 
+int RecLlmLayers(const RecLlm& model) {
+  return model.has_layers() ? model.layers() : kDefaultLayers;
+}
+
 void ResolveRecLlm(Job* job) {
   RecLlm& model = *job->mutable_model()->mutable_rec_llm();
   if (!model.has_max_length()) model.set_max_length(256);
-  if (!model.has_layers()) model.set_layers(2);
+  if (!model.has_layers()) model.set_layers(kDefaultLayers);
   if (!model.has_heads()) model.set_heads(kDefaultHeads);
   model.set_dim(DimOf(model));
   if (!model.has_ffn_dim()) model.set_ffn_dim(4 * model.dim());

@@ -6,8 +6,9 @@
 #include "trainer/models/rec_llm.h"
 
 namespace tandem {
-class Job;  // proto/job.pb.h
-}
+class Job;     // proto/job.pb.h
+class RecLlm;  // proto/job.pb.h
+}  // namespace tandem
 
 namespace tandem::tasks {
 
@@ -21,6 +22,8 @@ RecLlmTables RecLlmTablesOf(const Job& job);
 void CheckRecLlm(const Job& job, Limits* limits);
 // Fills in the defaults. REQUIRES: CheckRecLlm found nothing.
 void ResolveRecLlm(Job* job);
+// The layers that a job's model has, as given or by default.
+int RecLlmLayers(const RecLlm& model);
 // Translates a resolved job. `vocabulary_size` counts the symbols of titles.
 models::RecLlmOptions RecLlmOptionsOf(const Job& job, int64_t vocabulary_size,
                                       const parallel::TensorGroup* tp);

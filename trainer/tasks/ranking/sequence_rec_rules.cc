@@ -8,7 +8,7 @@ namespace tandem::tasks {
 
 namespace {
 
-constexpr int kDefaultHeads = 2;
+constexpr int kDefaultLayers = 2, kDefaultHeads = 2;
 
 }  // namespace
 
@@ -37,10 +37,14 @@ void CheckSequenceRec(const Job& job, Limits* limits) {
            limits);
 }
 
+int SequenceRecLayers(const SequenceRec& model) {
+  return model.has_layers() ? model.layers() : kDefaultLayers;
+}
+
 void ResolveSequenceRec(Job* job) {
   SequenceRec& model = *job->mutable_model()->mutable_sequence_rec();
   if (!model.has_max_length()) model.set_max_length(50);
-  if (!model.has_layers()) model.set_layers(2);
+  if (!model.has_layers()) model.set_layers(kDefaultLayers);
   if (!model.has_heads()) model.set_heads(kDefaultHeads);
   if (!model.has_ffn_dim()) model.set_ffn_dim(4 * TableDimOf(job->tables(0)));
   if (model.activation() == ACTIVATION_UNSPECIFIED) model.set_activation(GELU);

@@ -6,8 +6,9 @@
 #include "trainer/models/sequence_rec.h"
 
 namespace tandem {
-class Job;  // proto/job.pb.h
-}
+class Job;          // proto/job.pb.h
+class SequenceRec;  // proto/job.pb.h
+}  // namespace tandem
 
 namespace tandem::tasks {
 
@@ -15,6 +16,8 @@ namespace tandem::tasks {
 void CheckSequenceRec(const Job& job, Limits* limits);
 // Fills in the model's defaults. REQUIRES: CheckSequenceRec found nothing.
 void ResolveSequenceRec(Job* job);
+// The layers that a job's model has, as given or by default.
+int SequenceRecLayers(const SequenceRec& model);
 // Translates a resolved job.
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job, const parallel::TensorGroup* tp);
 

@@ -1,8 +1,5 @@
 #include "trainer/tasks/ranking/sequence_rec_task.h"
 
-#include "trainer/models/model_flops.h"
-#include "trainer/tasks/ranking/sequence_rec_rules.h"
-
 namespace tandem::tasks {
 
 void SequenceRecTask::Check(const Job& job, Limits* limits) {
@@ -33,31 +30,38 @@ RankingTask::Sampling SequenceRecTask::SamplingOf(const SequenceRec& model) {
 SequenceRecTask::SequenceRecTask(const Job& job, const SequenceData* data,
                                  const TaskEnvironment& environment)
     : RankingTask(job, data, environment, SamplingOf(job.model().sequence_rec())),
-      options_(SequenceRecOptionsOf(job, environment.tp)),
-      model_(options_, *environment.parameters) {
+      options_(SequenceRecOptionsOf(job, environment.tp)) {
+  const auto length = static_cast<double>(options_.max_length);
+  models::BlocksWork layer = WorkOf(1, models::CausalPairs(options_.max_length) / length);
+  layer.layers = 1;
+  const std::vector<double> layers(static_cast<size_t>(options_.layers),
+                                   models::BlocksFlops(layer));
+  for (const IndexRange& blocks :
+       environment.pipeline->LayersHere({.layers = layers, .after_last = HeadFlops(1)})) {
+    models::SequenceRecOptions options = options_;
+    options.blocks = blocks;
+    chunks_.emplace_back(options, *environment.parameters);
+  }
   MakeItems();
 }
 
-Variable SequenceRecTask::BatchLoss(Context& context, const Variable& items,
-                                    const models::SequenceInput& batch) const {
-  return model_.LossSum(context, items, batch);
+models::BlocksWork SequenceRecTask::WorkOf(double tokens, double pairs) const {
+  return {options_.layers, options_.dim, options_.ffn_dim, tokens, pairs};
 }
 
-Tensor SequenceRecTask::UserVectors(Context& context, const Variable& items,
-                                    const models::SequenceInput& batch) const {
-  return model_.LastStates(context, items, batch);
-}
-
-double SequenceRecTask::Flops(const data::SequenceBatch& batch) const {
-  const double pairs = models::CausalPairs(batch.offsets);
+double SequenceRecTask::HeadFlops(double tokens) const {
   // The rows in the head's product with all hidden states. The pairs of BCE cost next to nothing.
   const int64_t candidates = options_.loss == models::SequenceLossKind::FULL_SOFTMAX ? num_items()
                              : options_.loss == models::SequenceLossKind::SAMPLED_SOFTMAX
                                  ? job().model().sequence_rec().num_negatives()
                                  : 0;
+  return models::ProductFlops(tokens, options_.dim, candidates);
+}
+
+double SequenceRecTask::Flops(const data::SequenceBatch& batch) const {
   const auto tokens = static_cast<double>(batch.num_tokens());
-  return models::BlocksFlops({options_.layers, options_.dim, options_.ffn_dim, tokens, pairs}) +
-         models::ProductFlops(tokens, options_.dim, candidates);
+  return models::BlocksFlops(WorkOf(tokens, models::CausalPairs(batch.offsets))) +
+         HeadFlops(tokens);
 }
 
 }  // namespace tandem::tasks

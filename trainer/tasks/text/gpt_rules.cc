@@ -10,7 +10,7 @@ namespace tandem::tasks {
 
 namespace {
 
-constexpr int kDefaultDim = 128, kDefaultHeads = 4;
+constexpr int kDefaultLayers = 4, kDefaultDim = 128, kDefaultHeads = 4;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ void GptRules::Check(const Job& job, Limits* limits) {
 void GptRules::Resolve(Job* job) {
   Gpt& model = *job->mutable_model()->mutable_gpt();
   if (!model.has_max_length()) model.set_max_length(256);
-  if (!model.has_layers()) model.set_layers(4);
+  if (!model.has_layers()) model.set_layers(kDefaultLayers);
   if (!model.has_heads()) model.set_heads(kDefaultHeads);
   if (!model.has_dim()) model.set_dim(kDefaultDim);
   if (!model.has_ffn_dim()) model.set_ffn_dim(4 * model.dim());
@@ -61,6 +61,10 @@ void GptRules::ClearTrainingFields(Model* model) {
   gpt.clear_init();
   gpt.clear_init_stddev();
   gpt.clear_embedding_stddev();
+}
+
+int GptRules::NumLayers(const Model& model) {
+  return model.gpt().has_layers() ? model.gpt().layers() : kDefaultLayers;
 }
 
 models::GptOptions GptRules::OptionsOf(const Job& job, int64_t vocabulary_size) {

@@ -19,6 +19,7 @@ struct GptRules {
   // found nothing.
   static void Resolve(Job* job);
   static void ClearTrainingFields(Model* model);
+  static int NumLayers(const Model& model);
   // Translates a resolved job.
   static models::GptOptions OptionsOf(const Job& job, int64_t vocabulary_size);
 };

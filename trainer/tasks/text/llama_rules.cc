@@ -8,7 +8,7 @@ namespace tandem::tasks {
 
 namespace {
 
-constexpr int kDefaultDim = 128, kDefaultHeads = 4;
+constexpr int kDefaultLayers = 4, kDefaultDim = 128, kDefaultHeads = 4;
 
 int DimOf(const Llama& model) { return model.has_dim() ? model.dim() : kDefaultDim; }
 int HeadsOf(const Llama& model) { return model.has_heads() ? model.heads() : kDefaultHeads; }
@@ -59,7 +59,7 @@ void LlamaRules::Check(const Job& job, Limits* limits) {
 void LlamaRules::Resolve(Job* job) {
   Llama& model = *job->mutable_model()->mutable_llama();
   if (!model.has_max_length()) model.set_max_length(256);
-  if (!model.has_layers()) model.set_layers(4);
+  if (!model.has_layers()) model.set_layers(kDefaultLayers);
   model.set_heads(HeadsOf(model));
   model.set_kv_heads(KvHeadsOf(model));
   model.set_dim(DimOf(model));
@@ -76,6 +76,10 @@ void LlamaRules::ClearTrainingFields(Model* model) {
   llama.clear_dropout();
   llama.clear_init_stddev();
   llama.clear_embedding_stddev();
+}
+
+int LlamaRules::NumLayers(const Model& model) {
+  return model.llama().has_layers() ? model.llama().layers() : kDefaultLayers;
 }
 
 models::GptOptions LlamaRules::OptionsOf(const Job& job, int64_t vocabulary_size) {

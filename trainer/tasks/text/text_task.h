@@ -3,6 +3,7 @@
 // Thread rule: that of Task.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "trainer/data/batch_share.h"
 #include "trainer/data/text/window_sampler.h"
 #include "trainer/models/gpt.h"
+#include "trainer/tasks/evaluation_blocks.h"
 #include "trainer/tasks/text/gpt_rules.h"
 #include "trainer/tasks/text/llama_rules.h"
 #include "trainer/tasks/text/text_data.h"
@@ -30,36 +32,43 @@ class TextTask : public Task {
 
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   std::unique_ptr<StepInput> Prepare(int64_t step) const override;
+  parallel::ArrayType RowsOf(const StepInput& input, int part) const override;
+  Variable StageRows(Context& context, const StepInput& input, int part,
+                     absl::Span<const Variable> rows, int chunk,
+                     const Variable& before) const override;
   Variable LossSum(Context& context, const StepInput& input, int part,
-                   absl::Span<const Variable> rows) const override;
+                   absl::Span<const Variable> rows, const Variable& hidden) const override;
   // Returns "loss", in nats per symbol. There is no test split. A line of the dump holds window,
   // symbols and mean loss, separated by tabs.
   absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
 
   std::optional<LargestProduct> Bf16Product() const override;
 
-  const models::Gpt& model() const { return model_; }
-
  protected:
   static std::unique_ptr<TextDecoder> DecoderOf(const DecoderArgs& args,
                                                 const models::GptOptions& options);
 
  private:
-  // Writes the summed losses of a block of windows to their places in `losses`.
-  void WindowLosses(const data::BatchShare& block, const Variable& rows, const EvaluationArgs& args,
-                    std::vector<double>& losses) const;
+  class EvaluationStages;
+  // Writes the summed losses of blocks of windows to their places in `losses`.
+  absl::Status WindowLosses(absl::Span<const data::BatchShare> blocks, const Variable& rows,
+                            const EvaluationArgs& args, std::vector<double>& losses) const;
+  const models::GptOptions& options() const { return chunks_.front().options(); }
 
   const Job job_;
+  const parallel::Pipeline& pipeline_;
   data::WindowSampler sampler_;
-  models::Gpt model_;
+  const DType dtype_;  // of the rows between stages
+  std::deque<models::Gpt> chunks_;
   sparse::RemoteEmbedding* tables_;
-  comm::ProcessGroup* group_;
+  const EvaluationRanks ranks_;
 };
 
 // The task of a kind of decoder. `Rules` has the functions of GptRules.
 template <class Rules>
 class TextTaskOf : public TextTask {
  public:
+  static int NumLayers(const Model& model) { return Rules::NumLayers(model); }
   static absl::StatusOr<TextFile> ReadData(const Job& job, DataUse, const SavedItems&) {
     return TextData::Read(job, Rules::OptionsOf(job, 0).max_length);
   }

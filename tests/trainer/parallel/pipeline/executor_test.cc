@@ -247,7 +247,7 @@ class Draw {
 PipelineSchedule RandomSchedule(Draw& draw) {
   const int num_ranks = 2 + draw.Below(3), num_chunks = 1 + draw.Below(2),
             num_microbatches = 1 + draw.Below(4);
-  PipelineSchedule schedule{num_chunks, num_microbatches, {}};
+  PipelineSchedule schedule{num_chunks, num_microbatches, true, {}};
   schedule.ranks.resize(static_cast<size_t>(num_ranks));
   const int num_stages = schedule.num_stages();
   const bool split = draw.Below(2) == 1;

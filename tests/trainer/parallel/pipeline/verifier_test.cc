@@ -132,6 +132,7 @@ TEST(VerifierTest, ACircleOfWaitingRanksIsNamed) {
   const PipelineSchedule schedule{
       1,
       2,
+      true,
       {{{FORWARD, 0, 0}, {BACKWARD, 0, 0}, {FORWARD, 0, 1}, {BACKWARD, 0, 1}},
        {{FORWARD, 0, 0}, {FORWARD, 0, 1}, {BACKWARD, 0, 0}, {BACKWARD, 0, 1}}}};
   EXPECT_EQ(VerifySchedule(schedule).status(),
