@@ -150,6 +150,11 @@ void BlockCache::FreeIdle() {
   while (idle_bytes_ > 0) EvictOldest();
 }
 
+size_t BlockCache::used_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return used_bytes_;
+}
+
 size_t BlockCache::num_bytes() const {
   absl::MutexLock lock(&mutex_);
   return idle_bytes_ + used_bytes_;

@@ -55,6 +55,7 @@ class BlockCache {
   void FreeIdle();
   // The bytes of all blocks, idle or in use.
   size_t num_bytes() const;
+  size_t used_bytes() const;  // of those in use
   // ResourceExhausted if a Take since the last call returned Nowhere().
   absl::Status TakeShortage();
   // An address without memory behind it. Not null, because null means an array that is not wanted.

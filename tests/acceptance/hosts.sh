@@ -145,18 +145,19 @@ accept_hosts() {
     "$(verdict test -z "$(pgrep -f 'tandem (trainer|ps|master) .*hosts')" -a -z "$(ls /dev/shm | grep tandem)")"
 }
 
-# lost SIGNAL WHERE ARGUMENTS...: four trainers in mid-training, of which the last gets the signal. WHERE: "one host" or "two hosts".
+# lost SIGNAL VICTIM WHERE ARGUMENTS...: four trainers in mid-training, of which VICTIM gets the signal. WHERE: "one host" or "two hosts".
 lost() {
-  local signal=$1 where=$2 began measured pid role code codes="" named=0 left
-  shift 2
+  local signal=$1 victim=$2 where=$3 began measured pid role code codes="" named=0 left
+  shift 3
   hosts_on_a=$([[ $where == "one host" ]] && echo 4 || echo 2)
   hosts_run lost --set train.max_steps=1000000 --set train.eval_every_steps=1000000 "$@"
   hosts_on_a=2
   sleep 0.3
-  kill -s "$signal" "${hosts_roles[4]}"
-  [[ $signal == KILL ]] && wait "${hosts_roles[4]}" 2>/dev/null
+  kill -s "$signal" "${hosts_roles[$((victim + 1))]}"
+  [[ $signal == KILL ]] && wait "${hosts_roles[$((victim + 1))]}" 2>/dev/null
   began=$(now)
-  for ((role = 0; role < 3; ++role)); do
+  for ((role = 0; role < 4; ++role)); do
+    ((role == victim)) && continue
     pid=${hosts_roles[$((role + 1))]}
     for ((i = 0; i < 900; ++i)); do
       [[ -d /proc/$pid ]] || break
@@ -166,16 +167,16 @@ lost() {
     wait "$pid" 2>/dev/null
     code=$?
     codes+="$code "
-    grep -q 'trainer-3\|rank 3' "$work/lost.trainer$role" && named=$((named + 1))
+    grep -q "trainer-$victim\\|rank $victim" "$work/lost.trainer$role" && named=$((named + 1))
   done
   measured=$(since "$began")
   wait "$hosts_master" 2>/dev/null
-  [[ $signal == STOP ]] && sleep 1 && kill -KILL "${hosts_roles[4]}" 2>/dev/null
+  [[ $signal == STOP ]] && sleep 1 && kill -KILL "${hosts_roles[$((victim + 1))]}" 2>/dev/null
   hosts_end
   left=$(pgrep -fc 'tandem (trainer|ps|master) .*lost'; ls /dev/shm | grep tandem; ip netns exec tandem-a ss -ltnH; ip netns exec tandem-b ss -ltnH)
   [[ $left == 0 ]] && left="nothing left"
-  cat "$work"/lost.trainer[0-2] | sed 's/^/      /' >&2
-  row "SIG$signal to trainer-3 of $where, $*" "75 75 75, 3 name it, <= 62 s, nothing left" "$codes, $named, $measured s, $left" \
+  cat "$work"/lost.trainer[0-3] | sed 's/^/      /' >&2
+  row "SIG$signal to trainer-$victim of $where, $*" "75 75 75, 3 name it, <= 62 s, nothing left" "$codes, $named, $measured s, $left" \
     "$(verdict test "$codes $named $left $(verdict within "$measured" 0 62)" = "75 75 75  3 nothing left pass")"
 }
 
@@ -190,10 +191,13 @@ accept_lost() {
   local signal where
   for signal in KILL STOP; do
     for where in "one host" "two hosts"; do
-      lost $signal "$where" --dp 4
-      lost $signal "$where" --tp 4
-      lost $signal "$where" --dp 4 --zero 3
-      lost $signal "$where" --dp 2 --tp 2 --zero 1
+      lost $signal 3 "$where" --dp 4
+      lost $signal 3 "$where" --tp 4
+      lost $signal 3 "$where" --dp 4 --zero 3
+      lost $signal 3 "$where" --dp 2 --tp 2 --zero 1
+      lost $signal 1 "$where" --pp 4
+      lost $signal 0 "$where" --pp 4 --set parallel.schedule=ZB_H1
+      lost $signal 3 "$where" --pp 2 --tp 2 --set parallel.schedule=INTERLEAVED
     done
   done
   hosts_down

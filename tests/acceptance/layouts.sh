@@ -161,6 +161,33 @@ peak_of() {
   wait $run && echo "$peak" || echo none
 }
 
+# A tied nanoGPT in 4 stages: b parameters in each of 4 blocks, a table of 65 symbols at both ends, positions first, a norm last.
+stage_rows() {
+  local wanted measured limit code n
+  layout_run memory nano_gpt_cpu --pp 4 --set optimizer.kind=ADAM --set optimizer.weight_decay=0 --set train.max_steps=2 --set train.eval_every_steps=2 \
+    --set train.batch_size=16 --set parallel.microbatches=8
+  n=$(field "$work/memory" dense_parameters)
+  wanted=$(awk -v n="$n" 'BEGIN { t = 65 * 128; p = 64 * 128; f = 128; b = (n - t - p - f) / 4
+                                  printf "%d,%d,%d,%d", 16 * (b + t + p), 16 * b, 16 * b, 16 * (b + t + f) }')
+  measured=$(sed 's/.*"model_state_bytes_by_rank":\[\([0-9,]*\)\].*/\1/' "$work/memory/summary.json")
+  row "model_state_bytes by rank, pp 4: 16 bytes a parameter of the stage" "$wanted" "$measured" \
+    "$(verdict test "$(awk -v a="$wanted" -v b="$measured" 'BEGIN { split(a, x, ","); split(b, y, ",")
+      for (i = 1; i <= 4; ++i) wrong += y[i] / x[i] < .98 || y[i] / x[i] > 1.02; print wrong + 0 }')" = 0)"
+  layout_run memory nano_gpt_cpu --pp 4 --set train.batch_size=16 --set parallel.microbatches=8 --set parallel.schedule=GPIPE --set parallel.memory_bytes=1
+  code=$?
+  limit=$(grep -o 'allowed: at least [0-9]*' "$work/memory.txt" | grep -o '[0-9]*$')
+  row "a pipeline above parallel.memory_bytes" "exit 2, 4 ranks' peaks" "exit $code, $(grep -c 'rank [0-3] needs [0-9]*:' "$work/memory.txt")" \
+    "$(verdict test "$code" = 2 -a "$(grep -c 'rank [0-3] needs [0-9]*:' "$work/memory.txt")" = 4)"
+  local schedule recompute
+  for schedule in "GPIPE NONE 2" "ONE_F_ONE_B NONE 0" "GPIPE FULL 0"; do
+    read -r schedule recompute code <<<"$schedule"
+    layout_run memory nano_gpt_cpu --pp 4 --set train.batch_size=16 --set parallel.microbatches=8 --set parallel.schedule=$schedule \
+      --set parallel.recompute=$recompute --set parallel.memory_bytes=$((${limit:-1} - 1))
+    wanted=$?
+    row "a byte below GPIPE's peak: $schedule, recompute $recompute" "exit $code" "exit $wanted" "$(verdict test "$wanted" = "$code")"
+  done
+}
+
 peak_rows() {
   local zero0 zero3 n part
   zero0=$(peak_of 0)
@@ -191,6 +218,7 @@ accept_memory() {
     --set optimizer.weight_decay=0
   code=$?
   row "zero 3 below it" "exit 0" "exit $code" "$(verdict test "$code" = 0)"
+  stage_rows
   peak_rows
 }
 
@@ -248,4 +276,45 @@ accept_hybrid() {
   served=$(field "$work/hybrid-cut" served_rows)
   row "pulled_rows, dp 2 x tp 2 beside dp 2" "$whole" "$cut" "$(verdict test "$cut" = "$whole" -a "$cut" != none)"
   row "rows that the servers say they served" "$cut" "$served" "$(verdict test "$served" = "$cut")"
+  hybrid_stages
+}
+
+# both_ends NAME: the rows that the first and the last stage of a run pulled, and what the servers say they served.
+both_ends() {
+  sed 's/.*"pulled_rows_by_rank":\[\([0-9,]*\)\],"served_rows":\([0-9]*\).*/\1 \2/' "$work/$1/summary.json" |
+    awk -v tp="$2" '{ n = split($1, by, ","); half = n / 2
+                      for (i = 1; i <= n; ++i) { sum[i > half] += by[i]; wrong += (i - 1) % tp && by[i] }
+                      print sum[0] " + " sum[1] (wrong ? " by many ranks" : "") " = " $2 }'
+}
+
+# Rows at both ends of a pipeline: those of the first stage's inputs, and those that the last stage's loss reads.
+hybrid_stages() {
+  [[ -s $layout_text ]] || { row "hybrid with stages" "" "no tinyshakespeare" skipped && return; }
+  local model common tied inputs ends cut hash
+  for model in nano_gpt_cpu retail; do
+    common="--set placement=PS --set optimizer.kind=SGD --set optimizer.learning_rate=$([[ $model == retail ]] && echo 1 || echo 0.1) --set optimizer.weight_decay=0"
+    # shellcheck disable=SC2086  # words
+    {
+      layout_run hybrid-whole $model --trainers 1 $common
+      layout_run hybrid-pp $model --pp 2 --ps 1 $common
+      hash=$(field "$work/hybrid-pp" params_hash)
+      layout_run hybrid-ps2 $model --pp 2 --ps 2 $common
+      layout_run hybrid-cut $model --pp 2 --tp 2 --ps 2 $common
+    }
+    layout_row hybrid-pp hybrid-whole "$model, rows on servers, pp 2: losses, valid/loss, norms"
+    layout_row hybrid-cut hybrid-whole "$model, rows on servers, pp 2 x tp 2"
+    row "$model, pp 2: params_hash of 1 and 2 servers" "$hash" "$(field "$work/hybrid-ps2" params_hash)" \
+      "$(verdict test "$hash" != none -a "$(field "$work/hybrid-ps2" params_hash)" = "$hash")"
+    ends=$(both_ends hybrid-pp 1)
+    cut=$(both_ends hybrid-cut 2)
+    row "$model: rows of the first stage + of the last = served" "a sum, the same under tp 2" "$ends" \
+      "$(verdict eval "test '$ends' = '$cut' && awk -v e='$ends' 'BEGIN { split(e, w, \" \"); exit w[1] + w[3] != w[5] || !w[3] }'")"
+    [[ $model == nano_gpt_cpu ]] || continue
+    # An untied model reads its inputs alone; a tied head reads all 65 symbols in 20 steps and an evaluation.
+    # shellcheck disable=SC2086
+    layout_run hybrid-untied $model --trainers 1 $common --set model.gpt.tied_embeddings=false
+    inputs=$(field "$work/hybrid-untied" pulled_rows)
+    tied=$((65 * 21))
+    row "the first stage's inputs, and the tied head's rows" "$inputs + $tied" "${ends% =*}" "$(verdict test "${ends% =*}" = "$inputs + $tied")"
+  done
 }

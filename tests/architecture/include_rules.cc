@@ -123,7 +123,7 @@ constexpr Room kRooms[] = {
      "proto kernels kernels/memory kernels/base"},
     {"trainer/tasks/ranking",
      "trainer/tasks trainer/job trainer/models trainer/data trainer/data/text trainer/sparse "
-     "trainer/comm trainer/parallel/tensor "
+     "trainer/comm trainer/parallel/pipeline trainer/parallel/tensor "
      "trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor proto kernels kernels/memory "
      "kernels/base"},
     {"trainer/tasks/text",

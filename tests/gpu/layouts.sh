@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Models cut over ranks that share one GPU, in under five minutes, from the folder that bundle.sh made; prints one table and ends with 1 if
 # anything failed. Ranks are threads, whose arrays meet in host memory. TEXT: a file of text (default: one made here).
-# usage: tests/gpu/layouts.sh FOLDER mesh
+# usage: tests/gpu/layouts.sh FOLDER mesh|pipelines
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-[[ $# == 2 && $2 == mesh ]] || { sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[[ $# == 2 && ($2 == mesh || $2 == pipelines) ]] || { sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 program=$(realpath -m "$1")/tandem_gpu
 [[ -x $program ]] || { echo "layouts.sh: no $program; make it with tests/gpu/bundle.sh" >&2; exit 2; }
 work=$(mktemp -d)
@@ -37,33 +37,62 @@ furthest() {
 # near NAME VALUE LIMIT
 near() { row "$1" "$2" "$(awk -v d="$2" -v l="$3" 'BEGIN { print d != "none" && d + 0 <= l ? "passed" : "FAILED" }')"; }
 
-if timeout 120 "$program" --gtest_brief=1 --gtest_filter='CudaLossTest.*:CudaRotaryTest.*:*Attention*:CudaLayoutsTest.*:EmbeddingDeviceTest.*' \
-  >"$work/log" 2>&1; then
-  row "kernels and small layouts beside the CPU" "" passed
-else
-  row "kernels and small layouts beside the CPU" "" FAILED
-  tail -n 15 "$work/log"
-fi
-
-train one 60 tiny_llama --trainers 1 || tail -n 5 "$work/one.log"
-for layout in "--tp 2" "--tp 4" "--tp 8" "--dp 2" "--dp 3 --zero 1" "--dp 4 --zero 2" "--dp 4 --zero 3" "--dp 2 --tp 2" "--dp 2 --tp 2 --zero 1" \
-  "--dp 2 --tp 2 --zero 3" "--dp 2 --tp 4 --zero 1" "--tp 2 --set parallel.sequence_parallel=false"; do
-  # shellcheck disable=SC2086  # words
-  train cut 60 tiny_llama $layout || tail -n 5 "$work/cut.log"
-  near "tiny Llama, $layout: losses beside one rank's (1e-5)" "$(furthest cut one)" 1e-5
-  [[ $layout == "--dp 4 --zero 3" ]] &&
-    row "model_state_bytes, parameters, $layout" \
-      "$(grep -oP '"(model_state_bytes|dense_parameters)":\K[0-9]+' "$work/cut/summary.json" 2>/dev/null | paste -sd' ')" "4 bytes each expected"
-done
-
 # GPT-2 124M's shape in bf16: two ranks beside one, and the time of a step.
 gpt2=(--set model.gpt.dim=768 --set model.gpt.heads=12 --set model.gpt.layers=12 --set model.gpt.ffn_dim=3072 --set model.gpt.max_length=1024
   --set train.batch_size=8 --set train.precision=BF16)
-for ranks in 1 2; do train gpt$ranks 90 nano_gpt_cpu "${gpt2[@]}" --tp $ranks || tail -n 5 "$work/gpt$ranks.log"; done
-near "GPT of GPT-2's size, bf16, tp 2: losses beside one rank's (1e-2)" "$(furthest gpt2 gpt1)" 1e-2
-for ranks in 1 2; do
-  row "  tokens/s, tp $ranks" "$(grep -oP '"tokens_per_second":\K[0-9.]+' "$work/gpt$ranks/summary.json" 2>/dev/null)" "through host memory"
-done
+# gpt2_rows WHAT ARGUMENTS...
+gpt2_rows() {
+  local what=$1 name
+  shift
+  train gpt1 90 nano_gpt_cpu "${gpt2[@]}" --trainers 1 || tail -n 5 "$work/gpt1.log"
+  train gpt2 90 nano_gpt_cpu "${gpt2[@]}" "$@" || tail -n 5 "$work/gpt2.log"
+  near "GPT of GPT-2's size, bf16, $what: losses beside one rank's (1e-2)" "$(furthest gpt2 gpt1)" 1e-2
+  for name in gpt1 gpt2; do
+    row "  tokens/s, $([[ $name == gpt1 ]] && echo "one rank" || echo "$what")" \
+      "$(grep -oP '"tokens_per_second":\K[0-9.]+' "$work/$name/summary.json" 2>/dev/null)" "through host memory"
+  done
+}
 
+mesh() {
+  if timeout 120 "$program" --gtest_brief=1 --gtest_filter='CudaLossTest.*:CudaRotaryTest.*:*Attention*:CudaLayoutsTest.*:EmbeddingDeviceTest.*' \
+    >"$work/log" 2>&1; then
+    row "kernels and small layouts beside the CPU" "" passed
+  else
+    row "kernels and small layouts beside the CPU" "" FAILED
+    tail -n 15 "$work/log"
+  fi
+
+  train one 60 tiny_llama --trainers 1 || tail -n 5 "$work/one.log"
+  for layout in "--tp 2" "--tp 4" "--tp 8" "--dp 2" "--dp 3 --zero 1" "--dp 4 --zero 2" "--dp 4 --zero 3" "--dp 2 --tp 2" "--dp 2 --tp 2 --zero 1" \
+    "--dp 2 --tp 2 --zero 3" "--dp 2 --tp 4 --zero 1" "--tp 2 --set parallel.sequence_parallel=false"; do
+    # shellcheck disable=SC2086  # words
+    train cut 60 tiny_llama $layout || tail -n 5 "$work/cut.log"
+    near "tiny Llama, $layout: losses beside one rank's (1e-5)" "$(furthest cut one)" 1e-5
+    [[ $layout == "--dp 4 --zero 3" ]] &&
+      row "model_state_bytes, parameters, $layout" \
+        "$(grep -oP '"(model_state_bytes|dense_parameters)":\K[0-9]+' "$work/cut/summary.json" 2>/dev/null | paste -sd' ')" "4 bytes each expected"
+  done
+  gpt2_rows "tp 2" --tp 2
+}
+
+pipelines() {
+  local layout schedule
+  train one 60 tiny_llama --trainers 1 || tail -n 5 "$work/one.log"
+  for layout in "--pp 2" "--pp 2 --tp 2"; do
+    for schedule in GPIPE ONE_F_ONE_B INTERLEAVED ZB_H1; do
+      # shellcheck disable=SC2086  # words
+      train cut 60 tiny_llama $layout --set parallel.schedule=$schedule || tail -n 5 "$work/cut.log"
+      near "tiny Llama, $layout, $schedule: losses beside one rank's (1e-5)" "$(furthest cut one)" 1e-5
+    done
+  done
+  # Messages of 8 MB are above NCCL's buffers, so sends wait for their receives.
+  train one 90 tiny_llama --trainers 1 --set model.llama.dim=512 --set model.llama.heads=8 --set train.batch_size=64 || tail -n 5 "$work/one.log"
+  train cut 90 tiny_llama --pp 4 --set model.llama.dim=512 --set model.llama.heads=8 --set train.batch_size=64 \
+    --set parallel.microbatches=8 || tail -n 5 "$work/cut.log"
+  near "Llama of width 512, --pp 4, large messages: losses beside one rank's (1e-5)" "$(furthest cut one)" 1e-5
+  gpt2_rows "pp 2, recompute FULL" --pp 2 --set parallel.recompute=FULL
+}
+
+"$2"
 printf '%s\n' "" "${rows[@]}"
 exit $failed

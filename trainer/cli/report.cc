@@ -18,6 +18,7 @@
 #include "proto/checkpoint.pb.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/cli/pipeline_text.h"
 #include "trainer/cli/process/exit_code.h"
 #include "trainer/cli/process/signals.h"
 #include "trainer/job/layout.h"
@@ -109,10 +110,10 @@ std::string TrainersText(const Job& job) {
 std::string Banner(const Job& job, const tasks::JobData& data, int num_ps, Device device) {
   const std::string servers =
       num_ps == 0 ? "tables in this process" : Count(num_ps, "parameter server");
-  return absl::StrFormat("%s  seed %d  %s, %s x %s, %s\n%s from %s", Printable(job.name()),
+  return absl::StrFormat("%s  seed %d  %s, %s x %s, %s\n%s from %s%s", Printable(job.name()),
                          job.seed(), servers, TrainersText(job),
                          Count(job.runtime().threads(), "thread"), DeviceName(device),
-                         data.Description(), Printable(job.data().path()));
+                         data.Description(), Printable(job.data().path()), PipelineText(job));
 }
 
 namespace {
@@ -178,6 +179,12 @@ void PrintReport(const report::RunSummary& summary, const tasks::JobData& data,
               CountText(summary.samples_per_second).c_str(),
               CountText(summary.tokens_per_second).c_str(),
               summary.status == report::kStopped ? "  stopped before its end" : "");
+  if (summary.bubble.has_value()) {
+    std::printf("pipeline: bubble %.0f %% simulated", 100 * summary.bubble->simulated);
+    if (summary.bubble->measured)
+      std::printf(", %.0f %% measured", 100 * *summary.bubble->measured);
+    std::printf("\n");
+  }
   if (summary.best_step > 0) PrintMetrics(summary.metrics, summary.best_step, data);
   std::printf(
       "\nparams_hash %s\nwrote %s/{summary.json,metrics.jsonl,evaluations.jsonl,checkpoints/}\n",

@@ -1,12 +1,11 @@
 // `tandem schedule`: verifies a pipeline schedule and prints it.
-#include <algorithm>
 #include <cstdio>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "kernels/base/terminal.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/pipeline_text.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/parallel/pipeline/schedule_table.h"
 #include "trainer/parallel/pipeline/verifier.h"
@@ -34,12 +33,7 @@ int Schedule(const ScheduleCommandOptions& options) {
   std::printf("F forward, B and W the halves of the backward pass: for the input, for the weights");
   std::printf("%s\n\n", chunks == 1 ? "" : "; F3.1: microbatch 3, chunk 1");
   std::fputs(parallel::ScheduleTable(schedule, *report, costs, TerminalColumns()).c_str(), stdout);
-  std::string live;
-  for (const double peak : report->peak_live) absl::StrAppendFormat(&live, " %g", peak);
-  const double idle = *std::max_element(report->idle.begin(), report->idle.end());
-  std::printf("\n%g slots, %g of them work: bubble %.1f %%. Live microbatches by rank:%s\n",
-              report->makespan * chunks, (report->makespan - idle) * chunks, 100 * report->bubble(),
-              live.c_str());
+  std::printf("\n%s\n", ScheduleFigures(schedule, *report).c_str());
   return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "trainer/loop/run_summary.h"
 
+#include <numeric>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -64,10 +65,37 @@ absl::Status AddStatistics(const Replica& replica, const StatisticsReply& of_oth
   return absl::OkStatus();
 }
 
+// Returns the numbers of all ranks. Collective.
+absl::StatusOr<std::vector<uint64_t>> ByRank(const Replica& replica, uint64_t mine,
+                                             const char* tag) {
+  std::vector<uint64_t> numbers(static_cast<size_t>(replica.world.size()), 0);
+  numbers[replica.world.rank()] = mine;
+  RETURN_IF_ERROR(replica.world.Await(
+      replica.world.AllReduce(DenseView(numbers.data(), Shape{replica.world.size()}),
+                              {.tag = StableHash(tag)}),
+      replica.Deadline()));
+  return numbers;
+}
+
+// Collective.
+absl::Status AddBubble(Replica& replica, const StageTimes& times, report::RunSummary* summary) {
+  if (replica.mesh.shape().pp == 1) return absl::OkStatus();
+  // The longest list, and, negative, the least work.
+  double most[2] = {times.seconds, -times.busy_seconds};
+  RETURN_IF_ERROR(replica.world.Await(
+      replica.world.AllReduce(DenseView(most, Shape{2}),
+                              {.op = comm::ReduceOp::MAX, .tag = StableHash("bubble")}),
+      replica.Deadline()));
+  report::PipelineBubble& bubble = summary->bubble.emplace();
+  bubble.simulated = replica.pipeline.report().bubble();
+  if (most[0] > 0) bubble.measured = 1 + most[1] / most[0];
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<report::RunSummary> Summarize(Replica& replica, RunObservers& observers,
-                                             const std::string& status) {
+                                             const StageTimes& times, const std::string& status) {
   RETURN_IF_ERROR(replica.AwaitWeights());
   RETURN_IF_ERROR(observers.all.Finish(replica.Deadline()));
   ASSIGN_OR_RETURN(const absl::uint128 held, replica.VerifiedHash("weights"));
@@ -76,21 +104,24 @@ absl::StatusOr<report::RunSummary> Summarize(Replica& replica, RunObservers& obs
                    report::GatherStatistics(replica.world, replica.clients.tables->OwnStatistics(),
                                             replica.Deadline()));
   std::vector<uint64_t> largest = observers.collectives.bytes_per_step();
-  largest.push_back(StateBytesOf(replica.parameters, *replica.sync, replica.dense).total());
   RETURN_IF_ERROR(replica.world.Await(
       replica.world.AllReduce(
           DenseView(largest.data(), Shape{static_cast<int64_t>(largest.size())}),
           {.op = comm::ReduceOp::MAX, .tag = StableHash("bytes")}),
       replica.Deadline()));
-  summary.model_state_bytes = largest.back();
   for (size_t axis = 0; axis < observers.collectives.axes().size(); ++axis) {
     summary.collective_bytes.emplace_back(observers.collectives.axes()[axis].first, largest[axis]);
   }
-  summary.pulled_rows = replica.tables != nullptr ? replica.tables->num_pulled() : 0;
-  RETURN_IF_ERROR(
-      replica.world.Await(replica.world.AllReduce(DenseView(&summary.pulled_rows, Shape{1}),
-                                                  {.tag = StableHash("pulled rows")}),
-                          replica.Deadline()));
+  ASSIGN_OR_RETURN(
+      summary.model_state_bytes,
+      ByRank(replica, StateBytesOf(replica.parameters, *replica.sync, replica.dense).total(),
+             "state bytes"));
+  ASSIGN_OR_RETURN(
+      summary.pulled_rows_by_rank,
+      ByRank(replica, replica.tables != nullptr ? replica.tables->num_pulled() : 0, "pulled rows"));
+  summary.pulled_rows = std::accumulate(summary.pulled_rows_by_rank.begin(),
+                                        summary.pulled_rows_by_rank.end(), uint64_t{0});
+  RETURN_IF_ERROR(AddBubble(replica, times, &summary));
   if (replica.output != nullptr) {
     RETURN_IF_ERROR(AddHash(replica, held, &summary));
     RETURN_IF_ERROR(AddStatistics(replica, of_others, &summary));

@@ -42,7 +42,7 @@ absl::StatusOr<double> Step::ForwardBackward(Context& context, Batch& batch,
   std::vector<Variable> rows;
   if (replica_.tables) {
     rows = replica_.tables->Enter(context, *batch.rows, replica_.pushes,
-                                  replica_.job.train().accumulate() - 1);
+                                  replica_.job.parallel().microbatches() - 1);
   }
   context.Fail(replica_.sync->AwaitWeights(context.deadline()));
   observer_.AfterPart(StepPart::PULL);

@@ -1,10 +1,8 @@
 #include "trainer/loop/step_passes.h"
 
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/memory/kernel_span.h"
 #include "trainer/parallel/pipeline/graph_stages.h"
 
 namespace tandem::loop {
@@ -38,28 +36,10 @@ class TaskStages : public parallel::StageModel {
   const absl::Span<const Variable> rows_;
 };
 
-// Tells GradientSync of each pass, and traces its two phases.
-class Passes : public parallel::StageObserver {
- public:
-  Passes(Context& context, parallel::GradientSync& sync) : context_(context), sync_(sync) {}
-
-  void Waits(const parallel::StageOp&) override {}
-  void Begins(const parallel::StageOp& op) override {
-    const bool forward = op.work == parallel::StageWork::FORWARD;
-    if (forward) sync_.BeginPass(context_, op.microbatch);
-    span_.emplace(context_.stream(), SpanKind::PHASE, forward ? "forward" : "backward");
-  }
-  void Ends(const parallel::StageOp&) override { span_.reset(); }
-
- private:
-  Context& context_;
-  parallel::GradientSync& sync_;
-  std::optional<KernelSpan> span_;
-};
-
 }  // namespace
 
-StepPasses::StepPasses(StepPassesOptions options) : options_(std::move(options)) {}
+StepPasses::StepPasses(StepPassesOptions options)
+    : options_(std::move(options)), watch_(options_.pipeline, options_.sync) {}
 
 StepPasses::Shapes StepPasses::ShapesOf(tasks::StepInput& input) {
   Shapes shapes;
@@ -99,13 +79,14 @@ std::vector<Tensor> StepPasses::RunEach(Context& context, const tasks::StepInput
                                         absl::Span<const Variable> rows) {
   options_.sync->BeginStep(num_parts());
   TaskStages model(*options_.task, input, rows);
-  Passes passes(context, *options_.sync);
   const parallel::Pipeline& pipeline = *options_.pipeline;
   parallel::GraphStages stages(pipeline.schedule(), pipeline.rank(), pipeline.recompute(), &model,
                                &context);
   parallel::PipelineExecutor executor(pipeline.schedule(), pipeline.rank(), &pipeline.edges(),
-                                      &context.stream(), &passes);
+                                      &context.stream(), &watch_);
+  watch_.BeginList(context);
   context.Fail(executor.Run(stages, context.deadline()));
+  watch_.EndList();
   return stages.losses();
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/memory/graph.h"
+#include "trainer/loop/stage_watch.h"
 #include "trainer/parallel/gradient_sync.h"
 #include "trainer/parallel/pipeline/pipeline.h"
 #include "trainer/tasks/task.h"
@@ -48,6 +49,7 @@ class StepPasses {
   void MakeRoom();
   // True if the last step was launched as a graph.
   bool launched_graph() const { return launched_graph_; }
+  const StageTimes& times() const { return watch_.times(); }
 
  private:
   // The shapes that two inputs must share for one recording to serve both.
@@ -65,6 +67,7 @@ class StepPasses {
   int num_parts() const { return options_.pipeline->schedule().num_microbatches; }
 
   const StepPassesOptions options_;
+  StageWatch watch_;
   bool may_record_ = options_.may_record;
   bool launched_graph_ = false;
   Shapes shapes_;                 // of the recorded step, or of the last steps that ran alike

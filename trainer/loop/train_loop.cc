@@ -8,6 +8,7 @@
 #include "trainer/loop/batches.h"
 #include "trainer/loop/checkpointing.h"
 #include "trainer/loop/evaluations.h"
+#include "trainer/loop/replica/activation_bytes.h"
 #include "trainer/loop/replica/make_gradient_sync.h"
 #include "trainer/loop/replica/replica.h"
 #include "trainer/loop/run_observers.h"
@@ -24,6 +25,7 @@ absl::Status Prepare(Replica& replica) {
   RETURN_IF_ERROR(replica.Connect());
   RETURN_IF_ERROR(RestoreOrInitialize(replica));
   RETURN_IF_ERROR(replica.SetPrecision());
+  RETURN_IF_ERROR(CheckPipelineMemory(replica));
   RETURN_IF_ERROR(replica.VerifiedHash("initial weights").status());
   if (replica.output == nullptr) return absl::OkStatus();
   // Begins the output last, because nothing can refuse the run any more.
@@ -103,7 +105,8 @@ absl::StatusOr<report::RunSummary> Run::ToItsEnd() {
   }
   // A signal after the last evaluation stopped nothing.
   const bool complete = !evaluations_.Owed() && HasAllSteps();
-  return Summarize(replica_, observers_, complete ? report::kCompleted : report::kStopped);
+  return Summarize(replica_, observers_, passes_.times(),
+                   complete ? report::kCompleted : report::kStopped);
 }
 
 void Run::StartPulls() {

@@ -59,6 +59,12 @@ std::string SummaryJson(const RunSummary& s) {
                             {"zero", s.layout.zero}};
   ordered_json collective_bytes = ordered_json::object();
   for (const auto& [axis, bytes] : s.collective_bytes) collective_bytes[axis] = bytes;
+  ordered_json bubble;  // null
+  if (s.bubble.has_value()) {
+    bubble = {{"simulated", NineDigits(s.bubble->simulated)}, {"measured", nullptr}};
+    if (s.bubble->measured.has_value()) bubble["measured"] = NineDigits(*s.bubble->measured);
+  }
+  const auto largest = std::max_element(s.model_state_bytes.begin(), s.model_state_bytes.end());
   ordered_json hash;  // null
   if (s.params_hash.has_value()) hash = HashText(*s.params_hash);
   return JsonText({{"job", s.job},
@@ -70,10 +76,13 @@ std::string SummaryJson(const RunSummary& s) {
                    {"best_step", s.best_step},
                    {"seconds", NineDigits(s.seconds)},
                    {"layout", layout},
-                   {"model_state_bytes", s.model_state_bytes},
+                   {"model_state_bytes", largest == s.model_state_bytes.end() ? 0 : *largest},
+                   {"model_state_bytes_by_rank", s.model_state_bytes},
                    {"collective_bytes", collective_bytes},
                    {"pulled_rows", s.pulled_rows},
+                   {"pulled_rows_by_rank", s.pulled_rows_by_rank},
                    {"served_rows", s.served_rows},
+                   {"bubble", bubble},
                    {"metrics", Figures(s.metrics)},
                    {"samples_per_second", NineDigits(s.samples_per_second)},
                    {"tokens_per_second", NineDigits(s.tokens_per_second)},

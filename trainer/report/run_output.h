@@ -35,6 +35,13 @@ RunLayout LayoutOf(const Job& job, int num_ps);
 // The status of a run that a signal ended before its last step.
 inline constexpr char kStopped[] = "stopped", kCompleted[] = "completed";
 
+// The idle part of a pipeline's steps, on the rank that is idle longest: as simulated with equal
+// costs of all works and free messages, and as measured.
+struct PipelineBubble {
+  double simulated = 0;
+  std::optional<double> measured;  // none on a GPU
+};
+
 struct RunSummary {
   std::string job, status;
   uint64_t seed = 0;
@@ -44,13 +51,15 @@ struct RunSummary {
   std::map<std::string, double> metrics;
   double samples_per_second = 0, tokens_per_second = 0;
   std::optional<absl::uint128> params_hash;  // a failed run has none
-  // Weights, gradients and optimizer slots between two steps, of the rank that has most.
-  uint64_t model_state_bytes = 0;
+  // Weights, gradients and optimizer slots between two steps, by rank.
+  std::vector<uint64_t> model_state_bytes;
   // By axis of the mesh: what collectives move in a step (CollectiveMeter), at most of all ranks.
   std::vector<std::pair<std::string, uint64_t>> collective_bytes;
   // Rows pulled from tables, over all trainers: counted by the trainers, and by the tables.
   uint64_t pulled_rows = 0, served_rows = 0;
+  std::vector<uint64_t> pulled_rows_by_rank;
   uint64_t sparse_rows = 0, dense_parameters = 0;
+  std::optional<PipelineBubble> bubble;  // none without a pipeline
 };
 
 std::string HashText(absl::uint128 hash);  // 32 hexadecimal digits

@@ -26,6 +26,9 @@ placement: REPLICATED
 struct Layout {
   int dp = 1, tp = 1, zero = 0;
   bool cut_rows = true;
+  int pp = 1;
+  const char* schedule = "ONE_F_ONE_B";
+  const char* recompute = "NONE";
 };
 
 struct Result {
@@ -34,11 +37,16 @@ struct Result {
 };
 
 Result Train(const Layout& layout, const std::vector<std::string>& sets) {
-  const int size = layout.dp * layout.tp;
+  const int size = layout.dp * layout.tp * layout.pp;
   std::vector<std::string> all = sets;
   all.push_back(absl::StrCat("parallel.tp=", layout.tp));
   all.push_back(absl::StrCat("parallel.zero=", layout.zero));
   if (layout.tp > 1 && !layout.cut_rows) all.push_back("parallel.sequence_parallel=false");
+  if (layout.pp > 1) {
+    all.insert(all.end(), {absl::StrCat("parallel.pp=", layout.pp), "parallel.microbatches=3",
+                           absl::StrCat("parallel.schedule=", layout.schedule),
+                           absl::StrCat("parallel.recompute=", layout.recompute)});
+  }
   const auto job =
       ParseJob(kJob, "job", all, {.models = OurKinds().models(), .num_trainers = size});
   EXPECT_TRUE(job.ok()) << job.status();
@@ -89,9 +97,12 @@ TEST_F(CudaLayoutsTest, EveryLayoutGivesTheLossesOfOneProcessOnTheCpu) {
                                                     {.tp = 4},
                                                     {.dp = 2, .tp = 2, .zero = 1},
                                                     {.dp = 3, .zero = 2},
-                                                    {.dp = 2, .tp = 2, .zero = 3}}) {
+                                                    {.dp = 2, .tp = 2, .zero = 3},
+                                                    {.pp = 2, .schedule = "ZB_H1"},
+                                                    {.tp = 2, .pp = 2, .recompute = "FULL"},
+                                                    {.dp = 2, .zero = 1, .pp = 2}}) {
       SCOPED_TRACE(testing::Message() << transport << ", dp " << layout.dp << " tp " << layout.tp
-                                      << " zero " << layout.zero);
+                                      << " zero " << layout.zero << " pp " << layout.pp);
       ExpectNear(Train(layout, {"device=CUDA", transport}), cpu, 1e-5);
     }
   }
@@ -100,7 +111,8 @@ TEST_F(CudaLayoutsTest, EveryLayoutGivesTheLossesOfOneProcessOnTheCpu) {
 // Products in bf16 leave losses near those of f32.
 TEST_F(CudaLayoutsTest, ACutModelTrainsInBf16) {
   const Result cpu = Train({}, {"device=CPU"});
-  for (const Layout& layout : std::vector<Layout>{{.tp = 2}, {.dp = 2, .tp = 2, .zero = 3}}) {
+  for (const Layout& layout :
+       std::vector<Layout>{{.tp = 2}, {.dp = 2, .tp = 2, .zero = 3}, {.tp = 2, .pp = 2}}) {
     const std::vector<std::string> sets{"device=CUDA", "parallel.transport=HOST",
                                         "train.precision=BF16"};
     ExpectNear(Train(layout, sets), cpu, 1e-2);

@@ -60,7 +60,6 @@ inline Job SmallJob(int replicas = 2) {
   train->set_batch_size(16);
   train->set_eval_every_epochs(1);
   train->set_log_every_steps(1);
-  train->set_accumulate(1);
   train->set_select_by(VALID_MRR);
   job.mutable_ps()->set_threads(1);
   job.mutable_runtime()->set_threads(1);

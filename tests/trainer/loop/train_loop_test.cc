@@ -53,7 +53,7 @@ TEST_F(TrainLoopTest, ReplicasAndAccumulationDoNotChangeTheLosses) {
     ASSERT_GT(serial.losses.size(), 5u);
     for (const int replicas : {1, 2, 3}) {
       for (const int accumulate : {1, 3}) {
-        job.mutable_train()->set_accumulate(accumulate);
+        job.mutable_parallel()->set_microbatches(accumulate);
         const RunResult parallel = Train(job, replicas);
         ASSERT_EQ(parallel.losses.size(), serial.losses.size());
         for (size_t i = 0; i < serial.losses.size(); ++i) {

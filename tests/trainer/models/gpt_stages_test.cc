@@ -35,13 +35,17 @@ GptOptions Small(bool tied) {
           .init_stddev = 0.4};
 }
 
+// Errors of a pipeline that nobody would notice in the loss.
+enum class Fault { NONE, LATE_GRADIENT, WEIGHTS_LEFT_OUT, DROPOUT_BY_MICROBATCH, MEAN_LOSS };
+
 // Microbatch m has m % 3 + 1 windows, which stand at their own places of the global batch.
-GptInput InputOf(int microbatch) {
+GptInput InputOf(int microbatch, Fault fault = Fault::NONE) {
+  const int64_t first = fault == Fault::DROPOUT_BY_MICROBATCH ? 0 : microbatch * 3;
   std::vector<int64_t> offsets{0}, positions, row_index, inputs, targets;
   for (int64_t w = 0; w < microbatch % 3 + 1; ++w) {
     for (int64_t i = 0; i < kLength; ++i) {
       positions.push_back(i);
-      row_index.push_back((microbatch * 3 + w) * kLength + i);
+      row_index.push_back((first + w) * kLength + i);
       inputs.push_back((i * 3 + w * 2 + microbatch) % kSymbols);
       targets.push_back((i * 5 + microbatch) % kSymbols);
     }
@@ -88,7 +92,9 @@ Result Whole(bool tied, int num_microbatches) {
 // A chunk of blocks at each stage.
 class GptStages : public parallel::StageModel {
  public:
-  GptStages(const PipelineSchedule& schedule, int rank, bool tied, ParameterSet& parameters) {
+  GptStages(const PipelineSchedule& schedule, int rank, bool tied, Fault fault,
+            ParameterSet& parameters)
+      : fault_(fault) {
     for (int chunk = 0; chunk < schedule.num_chunks; ++chunk) {
       const int64_t stage = schedule.StageOf(rank, chunk), stages = schedule.num_stages();
       GptOptions options = Small(tied);
@@ -100,17 +106,60 @@ class GptStages : public parallel::StageModel {
     return {Shape{(microbatch % 3 + 1) * kLength, kDim}, DType::F64};
   }
   Variable Forward(Context& context, int chunk, int microbatch, const Variable& before) override {
-    return chunks_[chunk].StageRows(context, Variable(), before, InputOf(microbatch));
+    return chunks_[chunk].StageRows(context, Variable(), before, InputOf(microbatch, fault_));
   }
   Variable Loss(Context& context, int microbatch, const Variable& rows) override {
-    return chunks_.back().LossSum(context, Variable(), rows, InputOf(microbatch).targets);
+    const Variable loss =
+        chunks_.back().LossSum(context, Variable(), rows, InputOf(microbatch).targets);
+    // Two windows are the mean number.
+    return fault_ == Fault::MEAN_LOSS ? ops::Scale(context, loss, 2.0 / (microbatch % 3 + 1))
+                                      : loss;
   }
 
  private:
+  const Fault fault_;
   std::vector<Gpt> chunks_;
 };
 
-Result InStages(const PipelineSchedule& schedule, bool tied, Recompute recompute) {
+// The product's stages, but for a fault.
+class FaultyStages : public parallel::StageRunner {
+ public:
+  FaultyStages(parallel::GraphStages* stages, Fault fault, int num_microbatches)
+      : stages_(*stages), fault_(fault), num_microbatches_(num_microbatches) {}
+
+  parallel::StageArrays ForInput(int chunk, int microbatch) override {
+    return stages_.ForInput(chunk, microbatch);
+  }
+  parallel::StageArrays ForOutputGradient(int chunk, int microbatch) override {
+    return stages_.ForOutputGradient(chunk, microbatch);
+  }
+  absl::StatusOr<parallel::StageArrays> Forward(int chunk, int microbatch,
+                                                parallel::StageArrays input) override {
+    return stages_.Forward(chunk, microbatch, std::move(input));
+  }
+  absl::StatusOr<parallel::StageArrays> Backward(int chunk, int microbatch,
+                                                 parallel::StageArrays gradient,
+                                                 bool weights) override {
+    auto before = stages_.Backward(chunk, microbatch, std::move(gradient), weights);
+    if (fault_ != Fault::LATE_GRADIENT || !before.ok() || before->empty()) return before;
+    // The gradient of the last microbatch of the same size goes in its place.
+    std::swap(sent_[microbatch % 3], *before);
+    return before->empty() ? sent_[microbatch % 3] : *before;
+  }
+  absl::Status BackwardWeight(int chunk, int microbatch) override {
+    const bool left_out = fault_ == Fault::WEIGHTS_LEFT_OUT && microbatch + 1 == num_microbatches_;
+    return left_out ? absl::OkStatus() : stages_.BackwardWeight(chunk, microbatch);
+  }
+
+ private:
+  parallel::GraphStages& stages_;
+  const Fault fault_;
+  const int num_microbatches_;
+  parallel::StageArrays sent_[3];
+};
+
+Result InStages(const PipelineSchedule& schedule, bool tied, Recompute recompute,
+                Fault fault = Fault::NONE) {
   const auto report = parallel::VerifySchedule(schedule);
   EXPECT_TRUE(report.ok()) << report.status();
   auto groups = comm::ThreadGroup::Create(schedule.num_ranks(), "pp", absl::Seconds(60),
@@ -126,7 +175,7 @@ Result InStages(const PipelineSchedule& schedule, bool tied, Recompute recompute
                                        absl::Now() + absl::Seconds(20));
       ASSERT_TRUE(edges.ok()) << edges.status();
       ParameterSet parameters(17, DType::F64);
-      GptStages model(schedule, rank, tied, parameters);
+      GptStages model(schedule, rank, tied, fault, parameters);
       std::map<std::string, int> told;  // how often a parameter's gradient of a pass was complete
       for (const auto& parameter : parameters.all())
         parameter->variable.leaf().set_hook(
@@ -134,11 +183,14 @@ Result InStages(const PipelineSchedule& schedule, bool tied, Recompute recompute
       Context context(fixture.Options());
       parallel::GraphStages stages(schedule, rank, recompute, &model, &context);
       parallel::PipelineExecutor executor(schedule, rank, &*edges, &fixture.stream(), nullptr);
-      const absl::Status status = executor.Run(stages, context.deadline());
+      FaultyStages runner(&stages, fault, schedule.num_microbatches);
+      const absl::Status status = executor.Run(runner, context.deadline());
       ASSERT_TRUE(status.ok()) << status;
       EXPECT_EQ(stages.peak_live(), report->peak_live[rank] * schedule.num_chunks);
       for (const auto& parameter : parameters.all()) {
-        EXPECT_EQ(told[parameter->name], schedule.num_microbatches) << parameter->name;
+        if (fault == Fault::NONE) {
+          EXPECT_EQ(told[parameter->name], schedule.num_microbatches) << parameter->name;
+        }
         parameter->variable.leaf().set_hook(nullptr);
       }
       absl::MutexLock lock(&mutex);
@@ -186,6 +238,18 @@ TEST(GptStagesTest, EveryScheduleGivesTheLossesAndGradientsOfTheWholeModel) {
         }
       }
     }
+  }
+}
+
+TEST(GptStagesTest, EveryFaultOfAPipelineIsSeen) {
+  constexpr int kMicrobatches = 6;
+  const Result whole = Whole(/*tied=*/false, kMicrobatches);
+  for (const Fault fault : {Fault::LATE_GRADIENT, Fault::WEIGHTS_LEFT_OUT,
+                            Fault::DROPOUT_BY_MICROBATCH, Fault::MEAN_LOSS}) {
+    const PipelineSchedule schedule =
+        parallel::MakeSchedule({ScheduleKind::ZB_H1, 2, 1, kMicrobatches});
+    const Result stages = InStages(schedule, /*tied=*/false, Recompute::NONE, fault);
+    EXPECT_GT(Difference(whole.gradients, stages.gradients), 1e-3) << static_cast<int>(fault);
   }
 }
 

@@ -34,7 +34,8 @@ TEST(RunJsonTest, RecordsAndTheSummaryKeepTheirOrderAndTheirNumbers) {
       SummaryJson(summary),
       R"({"job":"a job","status":"completed","seed":18446744073709551615,"steps":0,)"
       R"("epochs":0,"best_epoch":0,"best_step":0,"seconds":0,"layout":{"ps":0,"dp":1,"tp":1,)"
-      R"("pp":1,"cp":1,"ep":1,"zero":0},"model_state_bytes":0,"collective_bytes":{},"pulled_rows":0,"served_rows":0,"metrics":{},)"
+      R"("pp":1,"cp":1,"ep":1,"zero":0},"model_state_bytes":0,"model_state_bytes_by_rank":[],"collective_bytes":{},)"
+      R"("pulled_rows":0,"pulled_rows_by_rank":[],"served_rows":0,"bubble":null,"metrics":{},)"
       R"("samples_per_second":0,"tokens_per_second":0,"params_hash":null,"sparse_rows":0,"dense_parameters":0})");
 }
 

@@ -149,7 +149,7 @@ TEST_F(RecLlmTaskTest, ManyCorrectedNegativesComeNearTheFullSoftmax) {
 TEST_F(RecLlmTaskTest, PartsOfABatchSumToTheWholeBatch) {
   Open();
   const double whole = LossOf(*task_->Prepare(1));
-  job_.mutable_train()->set_accumulate(3);
+  job_.mutable_parallel()->set_microbatches(3);
   ParameterSet parameters(1, DType::F32);
   task_ = data_->MakeTask(
       job_, {.parameters = &parameters, .tables = tables_.get(), .group = groups_[0].get()});

@@ -35,32 +35,49 @@ GraphStages::Live& GraphStages::At(int chunk, int microbatch) {
   return live->second;
 }
 
+Tensor GraphStages::Compute(int chunk, int microbatch, Live& live) {
+  const Variable output = model_.Forward(context_, chunk, microbatch, live.input);
+  live.is_computed = true;
+  if (IsLast(chunk))
+    live.output = output;
+  else
+    live.graph = output.node();
+  return output.value();
+}
+
 absl::StatusOr<StageArrays> GraphStages::Forward(int chunk, int microbatch, StageArrays input) {
   Live& live = live_[{chunk, microbatch}];
   peak_live_ = std::max(peak_live_, static_cast<int>(live_.size()));
   if (!input.empty()) live.input = Variable::Leaf(std::move(input[0]), "stage input");
   // Nobody needs what the last stage would drop.
   if (recompute_ == Recompute::FULL && IsLast(chunk)) return StageArrays();
-  live.output = model_.Forward(context_, chunk, microbatch, live.input);
+  const Tensor value = Compute(chunk, microbatch, live);
   if (schedule_.num_stages() == 1) live.output = model_.Loss(context_, microbatch, live.output);
   if (context_.failed()) return context_.status();
   StageArrays output;
-  if (!IsLast(chunk)) output.push_back(live.output.value());
-  if (recompute_ == Recompute::FULL) live.output = Variable();
+  if (!IsLast(chunk)) output.push_back(value);
+  if (recompute_ == Recompute::FULL) {
+    live.graph = nullptr;
+    live.is_computed = false;
+  }
   return output;
 }
 
 absl::StatusOr<StageArrays> GraphStages::Backward(int chunk, int microbatch, StageArrays gradient,
                                                   bool weights) {
   Live& live = At(chunk, microbatch);
-  const bool is_again = !live.output.defined(), is_whole = schedule_.num_stages() == 1;
-  if (is_again) live.output = model_.Forward(context_, chunk, microbatch, live.input);
-  BackwardRoot root{live.output, gradient.empty() ? Tensor() : std::move(gradient[0])};
-  live.output = Variable();
+  const bool has_loss = live.is_computed && schedule_.num_stages() == 1;
+  if (!live.is_computed) Compute(chunk, microbatch, live);
+  BackwardRoot root;
   if (IsLast(chunk)) {
-    if (is_again || !is_whole) root.variable = model_.Loss(context_, microbatch, root.variable);
+    root.variable = has_loss ? live.output : model_.Loss(context_, microbatch, live.output);
     losses_[microbatch] = root.variable.value();
+  } else {
+    root = {Variable(gradient[0], live.graph), gradient[0]};
   }
+  gradient.clear();
+  live.output = Variable();
+  live.graph = nullptr;
   tandem::Backward(context_, {root}, weights ? nullptr : &live.deferred);
   if (context_.failed()) return context_.status();
   StageArrays before;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -61,9 +62,16 @@ class GraphStages final : public StageRunner {
 
  private:
   struct Live {
-    Variable input, output;  // undefined: none, or to be computed again
+    Variable input;   // undefined: none
+    Variable output;  // of the last stage, which needs the value; else undefined
+    // The graph of a stage before, whose value is sent and then nobody's; null: frozen, or to be
+    // computed again.
+    std::shared_ptr<Node> graph;
+    bool is_computed = false;
     DeferredWeights deferred;
   };
+  // Runs the layers of a chunk. Returns their value.
+  Tensor Compute(int chunk, int microbatch, Live& live);
   int StageOf(int chunk) const { return schedule_.StageOf(rank_, chunk); }
   bool IsLast(int chunk) const { return StageOf(chunk) + 1 == schedule_.num_stages(); }
   Live& At(int chunk, int microbatch);

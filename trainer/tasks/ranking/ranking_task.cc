@@ -81,7 +81,7 @@ void RankingTask::MakeItems() {
 std::unique_ptr<StepInput> RankingTask::Prepare(int64_t step) const {
   const int64_t epoch = (step - 1) / steps_per_epoch(),
                 batch_in_epoch = (step - 1) % steps_per_epoch();
-  const int num_parts = job_.train().accumulate();
+  const int num_parts = job_.parallel().microbatches();
   const bool looks_up = pipeline_.has_first_stage(), compares = pipeline_.has_last_stage();
   std::vector<data::SequenceBatch> batches;
   std::vector<uint64_t> shared;

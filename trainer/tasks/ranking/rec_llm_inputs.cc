@@ -143,7 +143,7 @@ std::unique_ptr<RecLlmStep> RecLlmInputs::Prepare(int64_t step) const {
   input->text_weight = options_.text_loss() * static_cast<double>(input->global_targets) /
                        static_cast<double>(std::max<int64_t>(1, symbols));
   std::vector<ItemStreams> parts;
-  const int num_parts = job_.train().accumulate();
+  const int num_parts = job_.parallel().microbatches();
   for (int part = 0; part < num_parts; ++part) {
     parts.push_back(
         StreamsOf(users, data::ShareOf(input->global_samples, rank_, num_ranks_, part, num_parts)));

@@ -74,9 +74,10 @@ absl::Status CheckUsers(const std::string& path, const data::UserCounts& counts,
 absl::Status CheckParts(const Job& job, const data::UserCounts& counts) {
   const int64_t batch = std::min<int64_t>(job.train().batch_size(), counts.trained);
   const int64_t smallest = std::max<int64_t>(1, batch / std::max(1, job.parallel().dp()));
-  if (job.train().accumulate() <= smallest) return absl::OkStatus();
+  if (job.parallel().microbatches() <= smallest) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("train.accumulate is ", job.train().accumulate(), "; allowed: 1 .. ", smallest,
+      absl::StrCat(job.parallel().pp() > 1 ? "parallel.microbatches" : "train.accumulate", " is ",
+                   job.parallel().microbatches(), "; allowed: 1 .. ", smallest,
                    ", the samples that a replica has of the largest batch: the log has ",
                    counts.trained, " users to train on"));
 }
@@ -216,8 +217,7 @@ std::vector<ReferenceColumn> SequenceData::References() const {
   }
   if (size <= kMaxNeighbourInteractions && log.num_items <= kMaxNeighbourItems) {
     add("co-occurrence", data::CooccurrenceRanks(log, negatives()));
-    if (files_.titles != nullptr)
-      add("titles", data::TitleRanks(log, *files_.titles, negatives()));
+    if (files_.titles != nullptr) add("titles", data::TitleRanks(log, *files_.titles, negatives()));
   }
   ReferenceColumn reachable{"best reachable", {}};
   std::ifstream file(ReachablePath(files_.path));

@@ -118,7 +118,7 @@ TextTask::TextTask(const Job& job, const TextData* data, const TaskEnvironment& 
 
 std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
   auto input = std::make_unique<TextStep>();
-  const int num_parts = job_.train().accumulate();
+  const int num_parts = job_.parallel().microbatches();
   std::vector<std::vector<uint64_t>> part_ids;
   for (int part = 0; part < num_parts; ++part) {
     const data::WindowBatch batch = sampler_.TrainBatch(step, ranks_.replicas->rank(),
@@ -246,7 +246,7 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
 
 std::optional<LargestProduct> TextTask::Bf16Product() const {
   const int64_t tokens = int64_t{job_.train().batch_size()} * options().max_length /
-                         ranks_.replicas->size() / job_.train().accumulate();
+                         ranks_.replicas->size() / job_.parallel().microbatches();
   return LargestProduct{tokens, options().dim, options().ffn_dim};
 }
 
