@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<uint64_t>> ByRank(const Replica& replica, uint64_t mi
 // Collective.
 absl::Status AddBubble(Replica& replica, const StageTimes& times, report::RunSummary* summary) {
   if (replica.mesh.shape().pp == 1) return absl::OkStatus();
-  // The longest list, and, negative, the least work.
+  // The longest list, which is the first stage's, and, negative, the least work.
   double most[2] = {times.seconds, -times.busy_seconds};
   RETURN_IF_ERROR(replica.world.Await(
       replica.world.AllReduce(DenseView(most, Shape{2}),

@@ -22,12 +22,12 @@ void StageWatch::BeginList(Context& context) {
   context_ = &context;
   place_ = 0;
   measures_ = num_lists_++ > 0 && !context.stream().on_cuda();
-  of_list_ = Stopwatch();
+  list_seconds_ = 0;
 }
 
 void StageWatch::EndList() {
   span_.reset();
-  if (measures_) times_.seconds += of_list_.Seconds();
+  if (measures_) times_.seconds += list_seconds_;
 }
 
 void StageWatch::Waits(const parallel::StageOp&) {
@@ -39,10 +39,12 @@ void StageWatch::Begins(const parallel::StageOp& op) {
   if (op.work == parallel::StageWork::FORWARD) sync_.BeginPass(*context_, op.microbatch);
   span_.emplace(context_->stream(), SpanKind::PHASE, names_[place_].c_str());
   of_op_ = Stopwatch();
+  if (place_ == 0) of_list_ = of_op_;
 }
 
 void StageWatch::Ends(const parallel::StageOp&) {
   if (measures_) times_.busy_seconds += of_op_.Seconds();
+  list_seconds_ = of_list_.Seconds();
   span_.reset();
   ++place_;
 }

@@ -18,7 +18,7 @@ namespace tandem::loop {
 // on a CUDA device, where the host only submits the work.
 struct StageTimes {
   double busy_seconds = 0;  // in operations
-  double seconds = 0;       // from the list's begin to its end
+  double seconds = 0;       // from the first operation's begin to the last one's end
 };
 
 class StageWatch final : public parallel::StageObserver {
@@ -48,6 +48,7 @@ class StageWatch final : public parallel::StageObserver {
   bool measures_ = false;
   int64_t num_lists_ = 0;
   Stopwatch of_op_, of_list_;
+  double list_seconds_ = 0;  // up to the last operation that has ended
   StageTimes times_;
 };
 

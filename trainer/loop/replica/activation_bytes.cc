@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/elementwise.h"
 #include "kernels/memory/block_cache.h"
@@ -94,34 +91,17 @@ uint64_t PeakOf(const ActivationBytes& bytes, const parallel::Pipeline& pipeline
 }  // namespace
 
 absl::Status CheckPipelineMemory(Replica& replica) {
-  const auto limit = static_cast<uint64_t>(replica.job.parallel().memory_bytes());
-  if (limit == 0 || replica.mesh.shape().pp == 1) return absl::OkStatus();
+  if (replica.job.parallel().memory_bytes() == 0 || replica.mesh.shape().pp == 1)
+    return absl::OkStatus();
   ASSIGN_OR_RETURN(const ActivationBytes activations, Measure(replica));
-  // By rank: state, activations, and how many microbatches they are of.
-  const int size = replica.world.size(), rank = replica.world.rank();
-  std::vector<uint64_t> needs(static_cast<size_t>(3 * size), 0);
   int num_live = 0;
-  needs[3 * rank] = StateBytesOf(replica.parameters, *replica.sync, replica.dense).total();
-  needs[3 * rank + 1] = PeakOf(activations, replica.pipeline, &num_live);
-  needs[3 * rank + 2] = static_cast<uint64_t>(num_live);
-  RETURN_IF_ERROR(
-      replica.world.Await(replica.world.AllReduce(DenseView(needs.data(), Shape{int64_t{3} * size}),
-                                                  {.tag = StableHash("memory")}),
-                          replica.Deadline()));
-  uint64_t most = 0;
-  std::string ranks;
-  for (int r = 0; r < size; ++r) {
-    const uint64_t state = needs[3 * r], live = needs[3 * r + 1];
-    most = std::max(most, state + live);
-    absl::StrAppend(&ranks, "\n  rank ", r, " needs ", state + live,
-                    ": weights, gradients and slots ", state, ", activations of ", needs[3 * r + 2],
-                    " microbatches ", live);
-  }
-  if (most <= limit) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "parallel.memory_bytes is ", limit, ", but with parallel.schedule ",
-      Parallel::Schedule_Name(replica.job.parallel().schedule()), ranks, "\nallowed: at least ",
-      most, ", 0 for no limit, more parallel.microbatches, or parallel.recompute FULL"));
+  const uint64_t peak = PeakOf(activations, replica.pipeline, &num_live);
+  return CheckStageNeeds(
+      replica.job,
+      {.state = StateBytesOf(replica.parameters, *replica.sync, replica.dense).total(),
+       .activations = peak,
+       .num_live = static_cast<uint64_t>(num_live)},
+      replica.world, replica.Deadline());
 }
 
 }  // namespace tandem::loop

@@ -117,7 +117,7 @@ absl::Status Replica::Connect() {
     return absl::InternalError(
         absl::StrCat("parallel.tp is ", mesh.shape().tp, ", but the model cuts no parameter"));
   }
-  RETURN_IF_ERROR(CheckMemory(job, parameters, dense));
+  RETURN_IF_ERROR(CheckMemory(job, parameters, dense, world, Deadline()));
   ASSIGN_OR_RETURN(whole_model, WholeModel(parameters, mesh.pp(), Deadline()));
   ASSIGN_OR_RETURN(holders,
                    parallel::HolderGroups::Create(parameters, &mesh.tp(), &mesh.pp(), Deadline()));

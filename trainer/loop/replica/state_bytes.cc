@@ -1,8 +1,13 @@
 #include "trainer/loop/replica/state_bytes.h"
 
+#include <algorithm>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/random.h"
+#include "kernels/base/status_macros.h"
 #include "proto/job.pb.h"
 #include "trainer/loop/replica/make_gradient_sync.h"
 
@@ -60,11 +65,43 @@ StateBytes StateBytesOf(const ParameterSet& parameters, const parallel::Gradient
   return {WeightBytes(parameters), sync.gradient_bytes(), SlotBytes(parameters, dense)};
 }
 
+absl::Status CheckStageNeeds(const Job& job, const StageNeeds& mine, comm::ProcessGroup& world,
+                             absl::Time deadline) {
+  const auto limit = static_cast<uint64_t>(job.parallel().memory_bytes());
+  if (limit == 0) return absl::OkStatus();
+  const int size = world.size(), rank = world.rank();
+  std::vector<uint64_t> needs(static_cast<size_t>(3 * size), 0);
+  needs[3 * rank] = mine.state;
+  needs[3 * rank + 1] = mine.activations;
+  needs[3 * rank + 2] = mine.num_live;
+  RETURN_IF_ERROR(world.Await(world.AllReduce(DenseView(needs.data(), Shape{int64_t{3} * size}),
+                                              {.tag = StableHash("memory")}),
+                              deadline));
+  uint64_t most = 0;
+  std::string ranks;
+  for (int r = 0; r < size; ++r) {
+    const uint64_t state = needs[3 * r], activations = needs[3 * r + 1], live = needs[3 * r + 2];
+    most = std::max(most, state + activations);
+    absl::StrAppend(&ranks, "\n  rank ", r, " needs ", state + activations,
+                    ": weights, gradients and slots ", state);
+    if (live > 0)
+      absl::StrAppend(&ranks, ", activations of ", live, " live microbatches ", activations);
+  }
+  if (most <= limit) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "parallel.memory_bytes is ", limit, ", but with parallel.schedule ",
+      Parallel::Schedule_Name(job.parallel().schedule()), ranks, "\nallowed: at least ", most,
+      ", 0 for no limit, more parallel.microbatches, or parallel.recompute FULL"));
+}
+
 absl::Status CheckMemory(const Job& job, const ParameterSet& parameters,
-                         const optim::DenseOptimizer& dense) {
+                         const optim::DenseOptimizer& dense, comm::ProcessGroup& world,
+                         absl::Time deadline) {
   const auto limit = static_cast<uint64_t>(job.parallel().memory_bytes());
   if (limit == 0) return absl::OkStatus();
   const StateBytes need = NeedOf(parameters, dense, ZeroStageOf(job));
+  if (job.parallel().pp() > 1)
+    return CheckStageNeeds(job, {.state = need.total()}, world, deadline);
   if (need.total() <= limit) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "parallel.memory_bytes is ", limit, ", but a rank of this layout needs ", need.total(),
