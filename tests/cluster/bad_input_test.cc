@@ -91,6 +91,15 @@ TEST_F(BadInputTest, ImpossibleLayout) {
                       {"heads is 3", "dim 16"});
 }
 
+TEST_F(BadInputTest, AllThatIsWrongWithStagesAppearsAtOnce) {
+  const support::Ended ended =
+      job_.Launch("out", {"--pp", "5", "--zero", "3", "--set", "parallel.microbatches=4096"});
+  ExpectRefused(ended, kConfiguration,
+                {"parallel.pp is 5; allowed: 1 .. ", "parallel.zero is 3; allowed: 0, 1",
+                 "parallel.microbatches is 4096; allowed: 1 .. "});
+  EXPECT_FALSE(std::filesystem::exists(job_.Path("out")));
+}
+
 TEST_F(BadInputTest, DeviceThatIsNotThere) {
   setenv("CUDA_VISIBLE_DEVICES", "", 1);  // on a machine with a GPU too
   for (const Arguments& layout : {Arguments{"--local"}, Arguments{"--ps", "2"}, kTwoByTwo}) {

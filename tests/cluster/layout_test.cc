@@ -9,6 +9,7 @@ namespace tandem::cluster {
 namespace {
 
 const Arguments kLayout{"--dp", "2", "--tp", "2", "--zero", "1"};
+const Arguments kTwoLayers{"--set", "model.layers=2"};
 
 Arguments With(Arguments arguments, const Arguments& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -28,6 +29,24 @@ TEST(LayoutTest, ProcessesThatCutAModelEqualThreadsAndAgreeWithOneProcess) {
   const support::Ended inspected = job.Run({"inspect", job.Path("run/checkpoints")});
   EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
   EXPECT_NE(inspected.out.find("params_hash "), std::string::npos) << inspected.out;
+}
+
+// Stages as processes, in every schedule's own way to use the edges.
+TEST(LayoutTest, StagesAsProcessesEqualThreadsAndAgreeWithOneProcess) {
+  SmallJob job(SmallJobKind::CUT);
+  job.HashOf("one", With(kTwoLayers, {"--local"}));
+  const std::vector<double> one = job.Losses("one");
+  for (const Arguments& more :
+       {Arguments{"--pp", "2", "--set", "parallel.schedule=ZB_H1"},
+        Arguments{"--pp", "2", "--tp", "2", "--set", "parallel.recompute=FULL"}}) {
+    const Arguments layout = With(With(kTwoLayers, more), {"--overwrite"});
+    const std::string processes = job.HashOf("run", layout);
+    EXPECT_EQ(job.HashOf("local", With(layout, {"--local"})), processes);
+    const std::vector<double> run = job.Losses("run");
+    ASSERT_EQ(run.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(run[i] / one[i], 1, 1e-5) << "step " << i;
+    EXPECT_EQ(job.Summary("run", "pp"), "2");
+  }
 }
 
 // Ranks that cut a recommender need the same rows: one of them pulls and pushes.
@@ -71,10 +90,16 @@ TEST(LayoutTest, AStoppedRunGoesOnUnderAnotherLayout) {
 
 TEST(LayoutTest, AKilledRankOfACutModelEndsTheJobWithItsName) {
   if (!support::HasProc()) GTEST_SKIP() << "without /proc a role's process cannot be found";
-  for (const int rank : {1, 2}) {  // a neighbour on the axis tp, and one on the axis dp
+  struct Killed {
+    Arguments layout;
+    int rank;
+  };
+  const Arguments stages = With(kTwoLayers, {"--pp", "2", "--dp", "2"});
+  // A neighbour on the axis tp, one on the axis dp, and the last stage.
+  for (const auto& [layout, rank] : {Killed{kLayout, 1}, Killed{kLayout, 2}, Killed{stages, 2}}) {
     SmallJob job(SmallJobKind::CUT);
     const auto launch =
-        job.Start("launch", "run", With(kLayout, {"--set", "train.max_steps=1000000"}));
+        job.Start("launch", "run", With(layout, {"--set", "train.max_steps=1000000"}));
     ASSERT_TRUE(
         support::Eventually(support::kPatienceSeconds, [&] { return job.HasLoggedAStep("run"); }));
     const std::string role = "trainer-" + std::to_string(rank);

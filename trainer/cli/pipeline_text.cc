@@ -32,10 +32,10 @@ std::string PipelineText(const Job& job) {
       parallel::ScheduleTable(schedule, *report, parallel::StageCosts(), TerminalColumns());
   // A line for the slots and one for each rank.
   const bool is_short = std::count(table.begin(), table.end(), '\n') <= options.num_ranks + 1;
-  return absl::StrCat("\n", NameOf(options.kind), ", ", schedule.num_stages(), " stages on ",
-                      options.num_ranks, " ranks, ", options.num_microbatches,
-                      " microbatches: ", ScheduleFigures(schedule, *report), is_short ? "\n" : "",
-                      is_short ? table.substr(0, table.find_last_not_of('\n') + 1) : "");
+  return absl::StrCat("\n", NameOf(options.kind), ": ", schedule.num_stages(), " stages on ",
+                      options.num_ranks, " ranks, ", options.num_microbatches, " microbatches\n",
+                      is_short ? table.substr(0, table.find_last_not_of('\n') + 1) : "",
+                      is_short ? "\n" : "", ScheduleFigures(schedule, *report));
 }
 
 }  // namespace tandem::cli
