@@ -125,6 +125,8 @@ accept_hosts() {
   hosts_layout dp --dp 4
   hosts_layout mixed --dp 2 --tp 2
   hosts_layout tp --tp 4
+  hosts_layout pp --pp 4 --set parallel.microbatches=6
+  hosts_layout stages --dp 2 --pp 2 --zero 1 --set parallel.schedule=ZB_H1
   hosts_exposed
   local port away began took said
   hosts_run hosts-stranger --dp 4 --set train.max_steps=100000

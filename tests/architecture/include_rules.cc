@@ -133,7 +133,8 @@ constexpr Room kRooms[] = {
     {"trainer/tasks/kinds",
      "trainer/tasks trainer/tasks/ranking trainer/tasks/text trainer/job proto kernels/base"},
     {"trainer/report",
-     "trainer/tasks trainer/checkpoint trainer/job trainer/comm ps/client/table_admin.h rpc "
+     "trainer/tasks trainer/checkpoint trainer/job trainer/parallel/pipeline trainer/comm "
+     "ps/client/table_admin.h rpc "
      "rpc/master proto kernels/memory kernels/trace kernels/base"},
     {"trainer/loop/replica",
      "trainer/report trainer/tasks trainer/checkpoint trainer/job trainer/parallel "

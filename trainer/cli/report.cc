@@ -18,10 +18,10 @@
 #include "proto/checkpoint.pb.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/cli/pipeline_text.h"
 #include "trainer/cli/process/exit_code.h"
 #include "trainer/cli/process/signals.h"
 #include "trainer/job/layout.h"
+#include "trainer/report/pipeline_text.h"
 #include "trainer/report/run_json.h"
 #include "trainer/report/text_table.h"
 
@@ -110,10 +110,10 @@ std::string TrainersText(const Job& job) {
 std::string Banner(const Job& job, const tasks::JobData& data, int num_ps, Device device) {
   const std::string servers =
       num_ps == 0 ? "tables in this process" : Count(num_ps, "parameter server");
-  return absl::StrFormat("%s  seed %d  %s, %s x %s, %s\n%s from %s%s", Printable(job.name()),
-                         job.seed(), servers, TrainersText(job),
-                         Count(job.runtime().threads(), "thread"), DeviceName(device),
-                         data.Description(), Printable(job.data().path()), PipelineText(job));
+  return absl::StrFormat(
+      "%s  seed %d  %s, %s x %s, %s\n%s from %s%s", Printable(job.name()), job.seed(), servers,
+      TrainersText(job), Count(job.runtime().threads(), "thread"), DeviceName(device),
+      data.Description(), Printable(job.data().path()), report::PipelineText(job));
 }
 
 namespace {

@@ -5,10 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/terminal.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/pipeline_text.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/parallel/pipeline/schedule_table.h"
 #include "trainer/parallel/pipeline/verifier.h"
+#include "trainer/report/pipeline_text.h"
 
 namespace tandem::cli {
 
@@ -25,15 +25,16 @@ int Schedule(const ScheduleCommandOptions& options) {
                                    static_cast<double>(options.backward_weight)};
   const parallel::PipelineSchedule schedule =
       parallel::MakeSchedule({kind, options.pp, chunks, options.microbatches});
-  const auto report = parallel::VerifySchedule(schedule, costs);
-  if (!report.ok()) return ReportError(report.status());
+  const auto verified = parallel::VerifySchedule(schedule, costs);
+  if (!verified.ok()) return ReportError(verified.status());
   std::printf("%s, %d ranks, %d microbatches%s\n", options.schedule.c_str(), options.pp,
               options.microbatches,
               chunks == 1 ? "" : absl::StrCat(", ", chunks, " chunks a rank").c_str());
   std::printf("F forward, B and W the halves of the backward pass: for the input, for the weights");
   std::printf("%s\n\n", chunks == 1 ? "" : "; F3.1: microbatch 3, chunk 1");
-  std::fputs(parallel::ScheduleTable(schedule, *report, costs, TerminalColumns()).c_str(), stdout);
-  std::printf("\n%s\n", ScheduleFigures(schedule, *report).c_str());
+  std::fputs(parallel::ScheduleTable(schedule, *verified, costs, TerminalColumns()).c_str(),
+             stdout);
+  std::printf("\n%s\n", report::ScheduleFigures(schedule, *verified).c_str());
   return 0;
 }
 

@@ -168,5 +168,23 @@ TEST(LatticeFaultsTest, EveryFaultIsSeenUnderSomeLayout) {
   EXPECT_GT(tried, 50);
 }
 
+// Both ends of a pipeline hold a tied table. Each has a part of its gradient, and one counts it.
+TEST(LatticeFaultsTest, ATiedTableThatStagesDoNotSumIsSeen) {
+  const std::string text = std::string(kTrain) + kGpt;
+  const std::vector<std::string> sets{"model.gpt.layers=2", "model.gpt.tied_embeddings=true"};
+  const Trained serial = Train(text, sets, {});
+  const auto difference = [&](const std::function<void(GradientRecord&)>& change) {
+    const Fault fault{"tied", [&](const ParameterSet& parameters) {
+                        for (const auto& parameter : parameters.all()) change(parameter->record);
+                      }};
+    const RunOptions options{.make_data = [&](const Job&) {
+      return std::make_unique<FaultyData<tasks::GptTask>>(&fault);
+    }};
+    return LargestDifference(Train(text, sets, {.pp = 2, .microbatches = 2}, options), serial);
+  };
+  EXPECT_LT(difference([](GradientRecord&) {}), kTolerance);
+  EXPECT_GT(difference([](GradientRecord& record) { record.tied_over_pp = false; }), kTolerance);
+}
+
 }  // namespace
 }  // namespace tandem::lattice

@@ -113,22 +113,28 @@ TEST(LatticeTest, GradientsMayStayWholeOverPasses) {
 }
 
 // Products in bf16, on every processor.
-TEST(LatticeTest, CutRowsAgreeWithWholeRowsInBf16) {
+TEST(LatticeTest, CutModelsAgreeWithWholeOnesInBf16) {
   const std::vector<std::string> sets = {"optimizer.kind=ADAMW", "optimizer.learning_rate=0.003",
                                          "train.max_steps=20", "train.eval_every_steps=20"};
   const RunOptions bf16{.bf16 = true};
   const Trained serial = Train(kLlama, sets, {}, bf16), cut = Train(kLlama, sets, {.tp = 4}, bf16),
                 whole = Train(kLlama, sets, {.tp = 4, .cut_rows = false}, bf16),
                 gathered = Train(kLlama, sets, {.dp = 2, .tp = 2, .zero = 3}, bf16),
+                staged = Train(
+                    kLlama, sets,
+                    {.tp = 2, .pp = 2, .schedule = "ZB_H1", .recompute = true, .microbatches = 3},
+                    bf16),
                 exact = Train(kLlama, sets, {});
   ASSERT_EQ(cut.losses.size(), 20u) << cut.status;
   ASSERT_EQ(whole.losses.size(), 20u) << whole.status;
   ASSERT_EQ(gathered.losses.size(), 20u) << gathered.status;
+  ASSERT_EQ(staged.losses.size(), 20u) << staged.status;
   EXPECT_NE(serial.losses, exact.losses);
   for (size_t i = 0; i < cut.losses.size(); ++i) {
     EXPECT_NEAR(cut.losses[i] / whole.losses[i], 1, 0.01) << "step " << i;
     EXPECT_NEAR(cut.losses[i] / serial.losses[i], 1, 0.01) << "step " << i;
     EXPECT_NEAR(gathered.losses[i] / serial.losses[i], 1, 0.01) << "step " << i;
+    EXPECT_NEAR(staged.losses[i] / serial.losses[i], 1, 0.01) << "step " << i;
   }
 }
 

@@ -4,6 +4,8 @@
 #include <map>
 #include <thread>
 
+#include "kernels/elementwise.h"
+#include "kernels/memory/block_cache.h"
 #include "tests/trainer/autograd/gradient_check.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/models/gpt.h"
@@ -239,6 +241,34 @@ TEST(GptStagesTest, EveryScheduleGivesTheLossesAndGradientsOfTheWholeModel) {
       }
     }
   }
+}
+
+// The memory that a forward pass of a stage in the middle leaves in use.
+size_t BytesKept(Recompute recompute) {
+  const PipelineSchedule schedule = parallel::MakeSchedule({ScheduleKind::GPIPE, 4, 1, 6});
+  testing::StepFixture fixture;
+  ParameterSet parameters(17, DType::F64);
+  GptStages model(schedule, /*rank=*/1, /*tied=*/false, Fault::NONE, parameters);
+  Context context(fixture.Options());
+  parallel::GraphStages stages(schedule, /*rank=*/1, recompute, &model, &context);
+  const auto forward = [&](int microbatch) {
+    const size_t before = BlockCache::Of(Device{})->used_bytes();
+    parallel::StageArrays input = stages.ForInput(/*chunk=*/0, microbatch);
+    kernels::Fill(input[0].view(), 0.5, fixture.stream());
+    auto output = stages.Forward(/*chunk=*/0, microbatch, std::move(input));
+    EXPECT_TRUE(output.ok()) << output.status();
+    output->clear();  // sent
+    return BlockCache::Of(Device{})->used_bytes() - before;
+  };
+  forward(2);         // makes what every pass shares
+  return forward(5);  // three windows
+}
+
+TEST(GptStagesTest, FullRecomputationKeepsTheStagesInputAlone) {
+  const size_t input = 3 * kLength * kDim * sizeof(double);
+  EXPECT_GE(BytesKept(Recompute::FULL), input);
+  EXPECT_LE(BytesKept(Recompute::FULL), input * 5 / 4);  // blocks come in sizes of their own
+  EXPECT_GT(BytesKept(Recompute::NONE), 10 * input);
 }
 
 TEST(GptStagesTest, EveryFaultOfAPipelineIsSeen) {

@@ -11,7 +11,7 @@ namespace tandem {
 class Job;  // proto/job.pb.h
 }
 
-namespace tandem::cli {
+namespace tandem::report {
 
 // "13 slots, 12 of them work: bubble 7.7 %. Live microbatches by rank: 2 2".
 std::string ScheduleFigures(const parallel::PipelineSchedule& schedule,
@@ -20,4 +20,4 @@ std::string ScheduleFigures(const parallel::PipelineSchedule& schedule,
 // for a schedule that the verifier refuses.
 std::string PipelineText(const Job& job);
 
-}  // namespace tandem::cli
+}  // namespace tandem::report

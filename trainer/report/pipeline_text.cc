@@ -1,4 +1,4 @@
-#include "trainer/cli/pipeline_text.h"
+#include "trainer/report/pipeline_text.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 #include "trainer/job/layout.h"
 #include "trainer/parallel/pipeline/schedule_table.h"
 
-namespace tandem::cli {
+namespace tandem::report {
 
 std::string ScheduleFigures(const parallel::PipelineSchedule& schedule,
                             const parallel::ScheduleReport& report) {
@@ -38,4 +38,4 @@ std::string PipelineText(const Job& job) {
                       is_short ? "\n" : "", ScheduleFigures(schedule, *report));
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::report
