@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/models/stage_blocks.h"
 
 namespace tandem::models {
 
@@ -46,12 +47,6 @@ IndexRange SymbolsOf(const GptOptions& options) {
 ParameterPart PartOfVocabulary(const GptOptions& options, const Shape& shape, int dim) {
   return nn::CutPart(shape, dim, {SymbolsOf(options)}, options.tp);
 }
-
-IndexRange BlocksOf(const GptOptions& options) {
-  return options.blocks.value_or(IndexRange{0, options.layers});
-}
-bool IsFirst(const GptOptions& options) { return BlocksOf(options).begin == 0; }
-bool IsLast(const GptOptions& options) { return BlocksOf(options).end == options.layers; }
 
 Variable TokenParameter(const GptOptions& options, ParameterSet& parameters) {
   const bool is_tied = options.tied_embeddings && options.has_head,

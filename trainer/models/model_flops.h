@@ -38,6 +38,8 @@ constexpr double BlocksFlops(const BlocksWork& work) {
 constexpr double CausalPairs(int64_t length) {
   return 0.5 * static_cast<double>(length) * static_cast<double>(length + 1);
 }
+// The mean of a sample's rows.
+constexpr double MeanCausalPairs(int64_t length) { return 0.5 * static_cast<double>(length + 1); }
 // Summed over packed samples: sample s has offsets[s + 1] - offsets[s] rows.
 inline double CausalPairs(const std::vector<int64_t>& offsets) {
   double pairs = 0;

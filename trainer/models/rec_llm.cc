@@ -1,6 +1,7 @@
 #include "trainer/models/rec_llm.h"
 
 #include "trainer/models/sequence_input.h"
+#include "trainer/models/stage_blocks.h"
 
 namespace tandem::models {
 
@@ -27,11 +28,6 @@ GptOptions DecoderOf(const RecLlmOptions& options) {
   decoder.blocks = options.blocks;
   decoder.tp = options.tp;
   return decoder;
-}
-
-bool IsFirst(const RecLlmOptions& options) { return !options.blocks || options.blocks->begin == 0; }
-bool IsLast(const RecLlmOptions& options) {
-  return !options.blocks || options.blocks->end == options.layers;
 }
 
 // A layer of the items, which every rank of a stage has whole and computes alike.

@@ -1,6 +1,7 @@
 #include "trainer/models/sequence_rec.h"
 
 #include "absl/strings/str_cat.h"
+#include "trainer/models/stage_blocks.h"
 
 namespace tandem::models {
 
@@ -24,14 +25,14 @@ nn::BlockOptions BlockOptionsOf(const SequenceRecOptions& options) {
 
 SequenceRec::SequenceRec(const SequenceRecOptions& options, ParameterSet& parameters)
     : options_(options), embedding_dropout_("embedding.dropout", options.dropout) {
-  if (is_first()) {
+  if (IsFirst(options_)) {
     positions_ = parameters.Normal(
         "embedding.positions", nn::StreamPart(Shape{options.max_length, options.dim}, options.tp),
         options.init_stddev);
     embedding_norm_.emplace(parameters, "embedding.norm", options.dim,
                             nn::NormOptions{.epsilon = options.norm_epsilon}, options.tp);
   }
-  const IndexRange here = options.blocks.value_or(IndexRange{0, options.layers});
+  const IndexRange here = BlocksOf(options);
   for (int64_t i = here.begin; i < here.end; ++i) {
     parameters.NextBlock();
     blocks_.emplace_back(parameters, absl::StrCat("blocks.", i), BlockOptionsOf(options));
@@ -41,10 +42,10 @@ SequenceRec::SequenceRec(const SequenceRecOptions& options, ParameterSet& parame
 
 Variable SequenceRec::StageRows(Context& context, const Variable& items, const Variable& before,
                                 const SequenceInput& input) const {
-  TANDEM_CHECK(before.defined() != is_first()) << "rows of a stage before the first one";
+  TANDEM_CHECK(before.defined() != IsFirst(options_)) << "rows of a stage before the first one";
   const nn::PackedRows rows = nn::CutRows(context, input.rows, options_.tp);
   Variable x = before;
-  if (is_first()) {
+  if (IsFirst(options_)) {
     Variable item = ops::GatherRows(context, items, input.inputs);
     Tensor positions = rows.positions;
     if (options_.tp != nullptr) {

@@ -58,7 +58,6 @@ class SequenceRec {
   }
 
  private:
-  bool is_first() const { return !options_.blocks || options_.blocks->begin == 0; }
   // [T, dim], equal on all tensor-parallel ranks.
   Variable AllStates(Context& context, const Variable& stream, const SequenceInput& input) const;
 

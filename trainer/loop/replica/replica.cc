@@ -89,7 +89,7 @@ Replica::Replica(const Job& job, const tasks::JobData& data, const ReplicaEnviro
                                              &arrays.tp(), job.parallel().sequence_parallel())
                                        : nullptr),
       has_tables(!job::TableSpecsOf(job).empty()),
-      tables(pipeline.has_first_stage() || pipeline.has_last_stage()
+      tables(pipeline.has_an_end()
                  ? tasks::MakeEmbeddingTables(job, clients.rows, &stream,
                                               mesh.shape().tp > 1 ? &mesh.tp() : nullptr)
                  : nullptr),

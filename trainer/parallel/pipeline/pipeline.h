@@ -41,6 +41,8 @@ class Pipeline {
   const PipelineEdges& edges() const { return edges_; }
   bool has_first_stage() const { return rank_ == 0; }
   bool has_last_stage() const { return rank_ + 1 == schedule_.num_ranks(); }
+  bool has_an_end() const { return has_first_stage() || has_last_stage(); }
+  bool is_whole() const { return has_first_stage() && has_last_stage(); }
   // The layers of each chunk of this rank, of all layers.
   // REQUIRES: there are at least as many layers as stages; given layers_per_stage add up to them.
   std::vector<IndexRange> LayersHere(const LayersWork& work) const;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/gemm.h"
 #include "trainer/data/ranking.h"
 #include "trainer/job/model_rules.h"
 #include "trainer/tasks/ranking/ranking_metrics.h"
@@ -38,6 +39,13 @@ bool AreFinite(absl::Span<const float> scores) {
 }
 
 }  // namespace
+
+Tensor ScoresOf(Context& context, const Tensor& users, const Tensor& items) {
+  const Tensor scores = context.Empty(Shape{users.dim(0), items.dim(0)}, DType::F32);
+  kernels::Gemm({.a = users.view(), .b = items.view(), .c = scores.view(), .transpose_b = true},
+                context.stream());
+  return scores.ToHost(context.stream());
+}
 
 int64_t UsersOfBlock(uint64_t num_items) {
   constexpr int64_t kUsers = 256, kScores = int64_t{1} << 28;

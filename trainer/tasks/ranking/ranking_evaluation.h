@@ -37,6 +37,10 @@ class ItemScorer {
   virtual Tensor AllVectors() const = 0;
 };
 
+// The product of each user's vector [users, d] with each item's [items, d], [users, items] in the
+// host's memory.
+Tensor ScoresOf(Context& context, const Tensor& users, const Tensor& items);
+
 // The users whose items are scored together. The size of a block never changes a score. A huge
 // catalogue gets smaller blocks, so that the scores fit 1 GB.
 int64_t UsersOfBlock(uint64_t num_items);

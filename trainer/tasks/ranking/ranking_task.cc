@@ -7,7 +7,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/elementwise.h"
-#include "kernels/gemm.h"
 #include "trainer/job/model_rules.h"
 #include "trainer/parallel/tensor/tensor_group.h"
 #include "trainer/tasks/embedding_table.h"
@@ -72,9 +71,9 @@ RankingTask::RankingTask(const Job& job, const SequenceData* data,
       evaluation_(&job_, data_, &sampler_, {environment.group, environment.stages}) {}
 
 void RankingTask::MakeItems() {
-  if (job_.placement() == Job::PS || !needs_items()) return;
+  if (job_.placement() == Job::PS || !pipeline_.has_an_end()) return;
   ParameterPart part = nn::EqualPart(Shape{num_items(), job_.tables(0).dim()}, tp_);
-  part.record.tied_over_pp = !(pipeline_.has_first_stage() && pipeline_.has_last_stage());
+  part.record.tied_over_pp = !pipeline_.is_whole();
   items_ = parameters_->Normal("items", part, job_.tables(0).init_stddev());
 }
 
@@ -148,7 +147,7 @@ absl::StatusOr<Tensor> RankingTask::AllItems(absl::Duration timeout) const {
 }
 
 absl::Status RankingTask::Begin(const EvaluationArgs& args) {
-  if (!needs_items()) return absl::OkStatus();
+  if (!pipeline_.has_an_end()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Tensor rows, AllItems(args.timeout));
   // Row 0, padding, is zero and never ranked.
   rows_ = Tensor::Empty(Shape{rows.dim(0) + 1, rows.dim(1)}, DType::F32, args.stream->device());
@@ -202,12 +201,8 @@ absl::Status RankingTask::Score(absl::Span<const Histories> blocks, const Evalua
   return parallel::RunForwards(
       pipeline_, static_cast<int>(blocks.size()), stages, context,
       [&](int block, const Variable& hidden) {
-        const Tensor users = stages.Users(context, block, hidden);
-        const Tensor products = context.Empty(Shape{users.dim(0), vectors_.dim(0)}, DType::F32);
-        kernels::Gemm(
-            {.a = users.view(), .b = vectors_.view(), .c = products.view(), .transpose_b = true},
-            stream);
-        take(static_cast<size_t>(block), products.ToHost(stream));
+        take(static_cast<size_t>(block),
+             ScoresOf(context, stages.Users(context, block, hidden), vectors_));
       });
 }
 

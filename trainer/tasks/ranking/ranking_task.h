@@ -58,8 +58,8 @@ class RankingTask : public Task, private ItemScorer {
 
   // In these functions, `items` are item rows [n, dim] that the batch's places point into.
   //
-  // Of a model in stages: the shape of the rows between two stages, and the rows after the layers
-  // of chunk `chunk` here (Task::StageRows). Other models do all in the functions below.
+  // The next two are for a model in stages: the shape of the rows between two stages, and the rows
+  // after the layers of chunk `chunk` here (Task::StageRows). Others do all in the functions below.
   virtual Shape StageShape(const models::SequenceInput&) const { return {}; }
   virtual Variable ChunkRows(Context&, const Variable& /*items*/, const models::SequenceInput&,
                              int /*chunk*/, const Variable& /*before*/) const {
@@ -93,8 +93,6 @@ class RankingTask : public Task, private ItemScorer {
   Variable ItemsOf(absl::Span<const Variable> rows) const {
     return rows.empty() ? items_ : rows[0];
   }
-  // True if this rank looks items up, or compares with them.
-  bool needs_items() const { return pipeline_.has_first_stage() || pipeline_.has_last_stage(); }
 
   const Job job_;
   const parallel::Pipeline& pipeline_;

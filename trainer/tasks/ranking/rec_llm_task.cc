@@ -4,10 +4,10 @@
 
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/gemm.h"
 #include "trainer/models/model_flops.h"
 #include "trainer/models/sequence_input.h"
 #include "trainer/tasks/embedding_table.h"
+#include "trainer/tasks/model_chunks.h"
 
 namespace tandem::tasks {
 
@@ -33,30 +33,17 @@ void RecLlmTask::ClearTrainingFields(Model* model) {
 
 namespace {
 
-// The work of a place of a whole window in each layer. The head's candidates are as many as the
-// loss compares with, for each place an item.
-parallel::LayersWork WorkOfLayers(const models::RecLlmOptions& options, double candidates) {
-  const double pairs = models::CausalPairs(options.max_length) /
-                       static_cast<double>(std::max<int64_t>(1, options.max_length));
-  const double layer = models::BlocksFlops({1, options.dim, options.ffn_dim, 1, pairs});
-  return {.layers = std::vector<double>(static_cast<size_t>(options.layers), layer),
-          .after_last = models::ProductFlops(1, options.dim, options.vocabulary_size) +
-                        models::ProductFlops(1, options.dim, static_cast<int64_t>(candidates))};
-}
-
 std::deque<models::RecLlm> ChunksOf(const Job& job, const RecLlmData& data,
                                     const TaskEnvironment& environment) {
-  models::RecLlmOptions options = RecLlmOptionsOf(job, data.vocabulary_size(), environment.tp);
+  const models::RecLlmOptions options =
+      RecLlmOptionsOf(job, data.vocabulary_size(), environment.tp);
   const RecLlm& model = job.model().rec_llm();
-  const double candidates = model.loss() == SAMPLED_SOFTMAX ? model.num_negatives()
-                                                            : static_cast<double>(data.num_items());
-  std::deque<models::RecLlm> chunks;
-  for (const IndexRange& blocks :
-       environment.pipeline->LayersHere(WorkOfLayers(options, candidates))) {
-    options.blocks = blocks;
-    chunks.emplace_back(options, *environment.parameters);
-  }
-  return chunks;
+  const int64_t candidates =
+      model.loss() == SAMPLED_SOFTMAX ? model.num_negatives() : data.num_embeddings();
+  const double pairs = models::MeanCausalPairs(options.max_length),
+               layer = models::BlocksFlops({1, options.dim, options.ffn_dim, 1, pairs}),
+               head = models::ProductFlops(1, options.dim, options.vocabulary_size + candidates);
+  return ModelChunks<models::RecLlm>(options, layer, head, environment);
 }
 
 }  // namespace
@@ -76,7 +63,7 @@ RecLlmTask::RecLlmTask(const Job& job, const RecLlmData* data, const TaskEnviron
   ParameterSet& parameters = *environment.parameters;
   const auto make = [&](const char* name, int64_t rows, int64_t dim, double stddev, bool is_tied) {
     ParameterPart part = nn::EqualPart(Shape{rows, dim}, environment.tp);
-    part.record.tied_over_pp = is_tied && !is_whole();
+    part.record.tied_over_pp = is_tied && !pipeline_.is_whole();
     return parameters.Normal(name, part, stddev);
   };
   const auto of_table = [&](const char* name, int64_t rows, int table, bool is_tied) {
@@ -88,7 +75,7 @@ RecLlmTask::RecLlmTask(const Job& job, const RecLlmData* data, const TaskEnviron
     dense_.symbols = make("embedding.tokens", symbols, options_.dim(), options_.init_stddev(),
                           /*is_tied=*/false);
   }
-  if (is_served() || !needs_items()) return;
+  if (is_served() || !pipeline_.has_an_end()) return;
   if (table_of_.token >= 0 && looks_up)
     dense_.symbols = of_table("embedding.tokens", symbols, table_of_.token, /*is_tied=*/false);
   dense_.items = of_table("items", data->num_embeddings(), table_of_.item, /*is_tied=*/true);
@@ -115,7 +102,7 @@ Variable RecLlmTask::StageRows(Context& context, const StepInput& input, int par
   const models::RecLlmInput& batch = static_cast<const RecLlmStep&>(input).parts[part];
   if (before.defined())
     return chunks_[chunk].StageRows(context, Variable(), Variable(), before, batch);
-  if (is_whole()) return Variable();  // LossSum, which needs the vectors too, does all
+  if (pipeline_.is_whole()) return Variable();  // LossSum, which needs the vectors too, does all
   return FirstRows(context, batch, rows, VectorsOf(context, input, rows));
 }
 
@@ -133,7 +120,7 @@ Variable RecLlmTask::LossSum(Context& context, const StepInput& input, int part,
   const models::RecLlm& last = chunks_.back();
   const Variable vectors = VectorsOf(context, input, rows);
   const Variable states = last.AllStates(
-      context, is_whole() ? FirstRows(context, batch, rows, vectors) : hidden, batch);
+      context, pipeline_.is_whole() ? FirstRows(context, batch, rows, vectors) : hidden, batch);
   const Variable loss =
       ops::Scale(context, last.ItemLossSum(context, states, vectors, batch), options_.item_loss());
   if (!model().predicts_text) return loss;
@@ -159,7 +146,7 @@ absl::StatusOr<RecLlmTask::Rows> RecLlmTask::AllRows(const std::vector<uint64_t>
 
 absl::Status RecLlmTask::Begin(const EvaluationArgs& args) {
   text_nats_ = text_bytes_ = 0;
-  if (!needs_items()) return absl::OkStatus();
+  if (!pipeline_.has_an_end()) return absl::OkStatus();
   RecLlmInputs::AllItems all = inputs_.All();
   ASSIGN_OR_RETURN(const Rows rows, AllRows(all.word_ids, absl::Now() + args.timeout));
   Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
@@ -217,10 +204,6 @@ absl::Status RecLlmTask::Score(absl::Span<const Histories> blocks, const Evaluat
     const models::RecLlm& last = chunks_.back();
     const models::RecLlmInput& input = stages.input(block);
     const Variable hidden = last.AllStates(context, rows, input);
-    const Tensor users = models::LastRows(context, hidden, input.rows);
-    const Tensor scores = context.Empty(Shape{users.dim(0), vectors_.dim(0)}, DType::F32);
-    kernels::Gemm(
-        {.a = users.view(), .b = vectors_.view(), .c = scores.view(), .transpose_b = true}, stream);
     if (model().predicts_text) {
       const Tensor losses = last.TextLosses(context, hidden, input).ToHost(stream);
       const std::vector<int64_t>& targets = stages.text_targets(block);
@@ -229,7 +212,8 @@ absl::Status RecLlmTask::Score(absl::Span<const Histories> blocks, const Evaluat
         text_bytes_ += static_cast<double>(data_->BytesOf(targets[i]));
       }
     }
-    take(static_cast<size_t>(block), scores.ToHost(stream));
+    take(static_cast<size_t>(block),
+         ScoresOf(context, models::LastRows(context, hidden, input.rows), vectors_));
   };
   return parallel::RunForwards(pipeline_, static_cast<int>(blocks.size()), stages, context, score);
 }

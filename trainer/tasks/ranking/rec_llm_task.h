@@ -56,13 +56,11 @@ class RecLlmTask : public Task, private ItemScorer {
 
   class EvaluationStages;
   bool is_served() const { return job_.placement() == Job::PS; }
-  bool needs_items() const { return pipeline_.has_first_stage() || pipeline_.has_last_stage(); }
-  // The chunk that has the layers of items. REQUIRES: needs_items().
+  // The chunk that has the layers of items. REQUIRES: an end is here.
   const models::RecLlm& with_items() const {
     return pipeline_.has_first_stage() ? chunks_.front() : chunks_.back();
   }
   const models::RecLlmOptions& model() const { return chunks_.front().options(); }
-  bool is_whole() const { return pipeline_.has_first_stage() && pipeline_.has_last_stage(); }
   // The rows after the first chunk of layers, of a batch whose items have these vectors.
   Variable FirstRows(Context& context, const models::RecLlmInput& batch,
                      absl::Span<const Variable> rows, const Variable& vectors) const;

@@ -1,5 +1,7 @@
 #include "trainer/tasks/ranking/sequence_rec_task.h"
 
+#include "trainer/tasks/model_chunks.h"
+
 namespace tandem::tasks {
 
 void SequenceRecTask::Check(const Job& job, Limits* limits) {
@@ -31,17 +33,10 @@ SequenceRecTask::SequenceRecTask(const Job& job, const SequenceData* data,
                                  const TaskEnvironment& environment)
     : RankingTask(job, data, environment, SamplingOf(job.model().sequence_rec())),
       options_(SequenceRecOptionsOf(job, environment.tp)) {
-  const auto length = static_cast<double>(options_.max_length);
-  models::BlocksWork layer = WorkOf(1, models::CausalPairs(options_.max_length) / length);
+  models::BlocksWork layer = WorkOf(1, models::MeanCausalPairs(options_.max_length));
   layer.layers = 1;
-  const std::vector<double> layers(static_cast<size_t>(options_.layers),
-                                   models::BlocksFlops(layer));
-  for (const IndexRange& blocks :
-       environment.pipeline->LayersHere({.layers = layers, .after_last = HeadFlops(1)})) {
-    models::SequenceRecOptions options = options_;
-    options.blocks = blocks;
-    chunks_.emplace_back(options, *environment.parameters);
-  }
+  chunks_ = ModelChunks<models::SequenceRec>(options_, models::BlocksFlops(layer), HeadFlops(1),
+                                             environment);
   MakeItems();
 }
 

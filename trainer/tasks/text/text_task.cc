@@ -9,6 +9,7 @@
 #include "trainer/models/gpt_decoder.h"
 #include "trainer/models/model_flops.h"
 #include "trainer/tasks/embedding_table.h"
+#include "trainer/tasks/model_chunks.h"
 #include "trainer/tasks/packed_rows.h"
 
 namespace tandem::tasks {
@@ -54,25 +55,14 @@ models::BlocksWork WorkOf(const models::GptOptions& options, double tokens, doub
           .ffn_matrices = options.gated ? 3 : 2};
 }
 
-// The work of a token of a whole window in each layer.
-parallel::LayersWork WorkOfLayers(models::GptOptions options) {
-  const double pairs = models::CausalPairs(options.max_length) /
-                       static_cast<double>(std::max<int64_t>(1, options.max_length));
-  const auto layers = static_cast<size_t>(options.layers);
-  options.layers = 1;
-  return {.layers = std::vector<double>(layers, models::BlocksFlops(WorkOf(options, 1, pairs))),
-          .after_last = models::ProductFlops(1, options.dim, options.vocabulary_size)};
-}
-
 // The blocks of each chunk that this rank has.
 std::deque<models::Gpt> ChunksOf(models::GptOptions options, const TaskEnvironment& environment) {
   options.tp = environment.tp;
-  std::deque<models::Gpt> chunks;
-  for (const IndexRange& blocks : environment.pipeline->LayersHere(WorkOfLayers(options))) {
-    options.blocks = blocks;
-    chunks.emplace_back(options, *environment.parameters);
-  }
-  return chunks;
+  models::BlocksWork layer = WorkOf(options, 1, models::MeanCausalPairs(options.max_length));
+  layer.layers = 1;
+  return ModelChunks<models::Gpt>(options, models::BlocksFlops(layer),
+                                  models::ProductFlops(1, options.dim, options.vocabulary_size),
+                                  environment);
 }
 
 double FlopsOf(const data::WindowBatch& batch, const models::GptOptions& options) {
