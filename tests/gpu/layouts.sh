@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Models cut over ranks that share one GPU, in under five minutes, from the folder that bundle.sh made; prints one table and ends with 1 if
-# anything failed. Ranks are threads, whose arrays meet in host memory. TEXT: a file of text (default: one made here).
+# anything failed. Ranks are threads, whose arrays meet in host memory; in one row they are processes over NCCL.
+# TEXT: a file of text (default: one made here).
 # usage: tests/gpu/layouts.sh FOLDER mesh|pipelines
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-[[ $# == 2 && ($2 == mesh || $2 == pipelines) ]] || { sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[[ $# == 2 && ($2 == mesh || $2 == pipelines) ]] || { sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 program=$(realpath -m "$1")/tandem_gpu
 [[ -x $program ]] || { echo "layouts.sh: no $program; make it with tests/gpu/bundle.sh" >&2; exit 2; }
 work=$(mktemp -d)
@@ -53,14 +54,18 @@ gpt2_rows() {
   done
 }
 
-mesh() {
-  if timeout 120 "$program" --gtest_brief=1 --gtest_filter='CudaLossTest.*:CudaRotaryTest.*:*Attention*:CudaLayoutsTest.*:EmbeddingDeviceTest.*' \
-    >"$work/log" 2>&1; then
-    row "kernels and small layouts beside the CPU" "" passed
+# tests WHAT FILTER: tests of the program.
+tests() {
+  if timeout 120 "$program" --gtest_brief=1 --gtest_filter="$2" >"$work/log" 2>&1; then
+    row "$1" "" passed
   else
-    row "kernels and small layouts beside the CPU" "" FAILED
+    row "$1" "" FAILED
     tail -n 15 "$work/log"
   fi
+}
+
+mesh() {
+  tests "kernels and small layouts beside the CPU" 'CudaLossTest.*:CudaRotaryTest.*:*Attention*:CudaLayoutsTest.*:EmbeddingDeviceTest.*'
 
   train one 60 tiny_llama --trainers 1 || tail -n 5 "$work/one.log"
   for layout in "--tp 2" "--tp 4" "--tp 8" "--dp 2" "--dp 3 --zero 1" "--dp 4 --zero 2" "--dp 4 --zero 3" "--dp 2 --tp 2" "--dp 2 --tp 2 --zero 1" \
@@ -77,6 +82,7 @@ mesh() {
 
 pipelines() {
   local layout schedule
+  tests "GPT over four processes and NCCL, messages of 8 MB" 'NcclOneCardPipelineTest.*'
   train one 60 tiny_llama --trainers 1 || tail -n 5 "$work/one.log"
   for layout in "--pp 2" "--pp 2 --tp 2"; do
     for schedule in GPIPE ONE_F_ONE_B INTERLEAVED ZB_H1; do
@@ -85,7 +91,6 @@ pipelines() {
       near "tiny Llama, $layout, $schedule: losses beside one rank's (1e-5)" "$(furthest cut one)" 1e-5
     done
   done
-  # Messages of 8 MB are above NCCL's buffers, so sends wait for their receives.
   train one 90 tiny_llama --trainers 1 --set model.llama.dim=512 --set model.llama.heads=8 --set train.batch_size=64 || tail -n 5 "$work/one.log"
   train cut 90 tiny_llama --pp 4 --set model.llama.dim=512 --set model.llama.heads=8 --set train.batch_size=64 \
     --set parallel.microbatches=8 || tail -n 5 "$work/cut.log"

@@ -12,6 +12,7 @@
 #include "kernels/memory/cuda_runtime_calls.h"
 #include "tests/conformance/file_store.h"
 #include "tests/conformance/group_harness.h"
+#include "tests/gpu/staged_gpt.h"
 #include "trainer/comm/device/nccl_group.h"
 
 extern char** environ;
@@ -22,6 +23,7 @@ namespace {
 constexpr char kRank[] = "TANDEM_TEST_RANK", kSize[] = "TANDEM_TEST_RANKS",
                kStore[] = "TANDEM_TEST_STORE";
 constexpr int64_t kLarge = 3'000'001;
+constexpr Device kCard{DeviceKind::CUDA, 0};
 
 Work Exchange(ProcessGroup& group, const ArrayView& out, const ArrayView& in,
               std::vector<Work>& works) {
@@ -61,9 +63,8 @@ void CheckCollectives(ProcessGroup& group) {
 
 // The computing stream writes the device array right before the collective.
 void CheckOrderAfterAStream(ProcessGroup& group) {
-  const Device device{DeviceKind::CUDA, 0};
   ThreadPool pool(1);
-  Stream stream(&pool, device);
+  Stream stream(&pool, kCard);
   Array<float> source(kLarge, static_cast<float>(group.rank() + 1)), result(kLarge, -1);
   auto buffer = group.Allocate(kLarge * sizeof(float));
   ASSERT_TRUE(buffer.ok()) << buffer.status();
@@ -81,18 +82,23 @@ void CheckOrderAfterAStream(ProcessGroup& group) {
   }
 }
 
+// The group of all ranks, of which this process is one.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld() {
+  static FileStore store(std::getenv(kStore));
+  return MakeNcclGroup({.store = &store,
+                        .name = "world",
+                        .rank = std::atoi(std::getenv(kRank)),
+                        .size = std::atoi(std::getenv(kSize)),
+                        .device = kCard,
+                        .timeout = absl::Seconds(30)},
+                       Soon());
+}
+
 // One rank, in a process of its own.
-TEST(NcclOneCardRank, DISABLED_Runs) {
-  const int rank = std::atoi(std::getenv(kRank)), size = std::atoi(std::getenv(kSize));
-  FileStore store(std::getenv(kStore));
-  auto group = MakeNcclGroup({.store = &store,
-                              .name = "world",
-                              .rank = rank,
-                              .size = size,
-                              .device = {DeviceKind::CUDA, 0},
-                              .timeout = absl::Seconds(30)},
-                             Soon());
+TEST(NcclOneCardRank, DISABLED_Computes) {
+  auto group = MakeWorld();
   ASSERT_TRUE(group.ok()) << group.status();
+  const int rank = (*group)->rank();
   CheckCollectives(**group);
   CheckOrderAfterAStream(**group);
   auto half = (*group)->Split(rank % 2, -rank, "half", Soon());
@@ -100,7 +106,17 @@ TEST(NcclOneCardRank, DISABLED_Runs) {
   if ((*half)->size() > 1) CheckCollectives(**half);
 }
 
-pid_t Start(int rank, int size, const std::string& store, const std::string& log) {
+// One rank of a pipeline. A message of 8 MB is above NCCL's buffers, so a send waits for its
+// receive.
+TEST(NcclOneCardRank, DISABLED_RunsAStage) {
+  const auto group = MakeWorld();
+  ASSERT_TRUE(group.ok()) << group.status();
+  tandem::testing::ExpectStagesTrainAsTheWhole({.dim = 512, .length = 4096}, **group, kCard);
+}
+
+// Starts this program as the rank that the test `body` is.
+pid_t Start(const std::string& body, int rank, int size, const std::string& store,
+            const std::string& log) {
   std::vector<std::string> variables;  // the first of two equal names counts
   for (const std::string& variable :
        {absl::StrCat(kRank, "=", rank), absl::StrCat(kSize, "=", size),
@@ -117,7 +133,8 @@ pid_t Start(int rank, int size, const std::string& store, const std::string& log
   std::vector<char*> environment;
   for (std::string& variable : variables) environment.push_back(variable.data());
   environment.push_back(nullptr);
-  std::string program = "/proc/self/exe", which = "--gtest_filter=NcclOneCardRank.*",
+  std::string program = "/proc/self/exe",
+              which = absl::StrCat("--gtest_filter=NcclOneCardRank.DISABLED_", body),
               all = "--gtest_also_run_disabled_tests";
   char* arguments[] = {program.data(), which.data(), all.data(), nullptr};
   posix_spawn_file_actions_t actions;
@@ -149,19 +166,17 @@ bool AllEndWell(const std::vector<pid_t>& ranks, absl::Time deadline) {
   return well;
 }
 
-class NcclOneCardTest : public testing::TestWithParam<int> {};
-
-TEST_P(NcclOneCardTest, RanksOfOneCardComputeTheClosedForms) {
+// Runs the test `body` as `size` processes on one card.
+void RunOnOneCard(const std::string& body, int size, absl::Duration timeout) {
   if (QueryCuda().num_devices == 0) GTEST_SKIP() << QueryCuda().why_none;
   if (const auto found = FindNccl(); !found.ok()) GTEST_SKIP() << found.status();
-  const int size = GetParam();
   const FileStore store;
   std::vector<pid_t> ranks;
   const auto log = [&](int rank) { return absl::StrCat(store.directory(), "/log", rank); };
   for (int rank = 0; rank < size; ++rank)
-    ranks.push_back(Start(rank, size, store.directory(), log(rank)));
-  EXPECT_TRUE(AllEndWell(ranks, absl::Now() + absl::Seconds(30)));
-  if (!HasFailure()) return;
+    ranks.push_back(Start(body, rank, size, store.directory(), log(rank)));
+  EXPECT_TRUE(AllEndWell(ranks, absl::Now() + timeout));
+  if (!::testing::Test::HasFailure()) return;
   for (int rank = 0; rank < size; ++rank) {
     std::ifstream text(log(rank));
     ADD_FAILURE() << "rank " << rank << ":\n"
@@ -169,7 +184,17 @@ TEST_P(NcclOneCardTest, RanksOfOneCardComputeTheClosedForms) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, NcclOneCardTest, testing::Values(2, 4));
+class NcclOneCardTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(NcclOneCardTest, RanksOfOneCardComputeTheClosedForms) {
+  RunOnOneCard("Computes", GetParam(), absl::Seconds(30));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, NcclOneCardTest, ::testing::Values(2, 4));
+
+TEST(NcclOneCardPipelineTest, FourStagesWithLargeMessagesTrainAsTheWholeModel) {
+  RunOnOneCard("RunsAStage", 4, absl::Seconds(100));
+}
 
 }  // namespace
 }  // namespace tandem::comm
