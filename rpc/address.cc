@@ -59,7 +59,7 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
 absl::Status CheckTarget(const std::string& text) {
   ASSIGN_OR_RETURN(const Address address, ParseAddress(text));
   if (address.port == 0) return Wrong(text, "nobody listens at port 0");
-  if (address.host == "0.0.0.0" || address.host == "::")
+  if (address.stands_for_all())
     return Wrong(text, "its host stands for all addresses of a machine, not for one");
   return absl::OkStatus();
 }

@@ -13,6 +13,9 @@ namespace tandem::rpc {
 struct Address {
   std::string host;  // without brackets
   uint16_t port = 0;
+
+  // True for 0.0.0.0 and ::, where a process listens but nobody can call.
+  bool stands_for_all() const { return host == "0.0.0.0" || host == "::"; }
 };
 
 // InvalidArgument says what was found and which form is wanted. Does not look the name up, because

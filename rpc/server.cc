@@ -10,7 +10,6 @@
 #include <list>
 #include <map>
 #include <optional>
-#include <unistd.h>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "kernels/base/check.h"
+#include "kernels/base/machine_memory.h"
 #include "kernels/base/status_macros.h"
 #include "rpc/grpc_bytes.h"
 #include "rpc/grpc_thread.h"
@@ -310,20 +310,10 @@ struct Server::State {
   std::unique_ptr<SharedServer> shared;  // null: streams use gRPC only
 };
 
-namespace {
-
-// Half of this machine's memory.
-size_t DefaultRequestBytes() {
-  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) / 2 *
-         static_cast<size_t>(sysconf(_SC_PAGESIZE));
-}
-
-}  // namespace
-
 Server::Server(Credentials credentials, ServerOptions options)
     : state_(std::make_unique<State>(std::move(credentials), options.max_request_bytes != 0
                                                                  ? options.max_request_bytes
-                                                                 : DefaultRequestBytes())) {}
+                                                                 : MachineMemory() / 2)) {}
 
 Server::~Server() { Shutdown(0); }
 
@@ -354,8 +344,11 @@ absl::Status Server::Start(const std::string& listen) {
     return absl::UnavailableError(absl::StrCat("port in use: ", listen));
   }
   state_->address = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+  state_->server->GetHealthCheckService()->SetServingStatus(kReady, false);
   return absl::OkStatus();
 }
+
+void Server::SetReady() { state_->server->GetHealthCheckService()->SetServingStatus(kReady, true); }
 
 absl::Status Server::ServeSharedMemory(SharedMemoryOptions options) {
   ASSIGN_OR_RETURN(state_->shared,

@@ -26,7 +26,7 @@ enum class MethodKind {
 
 struct ServerOptions {
   // Bytes of requests that handlers may hold, over all calls except shared memory. A further
-  // request gets ResourceExhausted. 0: half of the machine's memory.
+  // request gets ResourceExhausted. 0: half of MachineMemory.
   size_t max_request_bytes = 0;
 };
 
@@ -54,6 +54,11 @@ class Server {
   // "host:port" with the real port.
   // REQUIRES: started.
   std::string address() const;
+  // Makes the health service say SERVING for the name kReady. For the empty name, which means that
+  // the process lives, the health service has said so since Start.
+  // REQUIRES: started.
+  void SetReady();
+  static constexpr char kReady[] = "ready";
   // Stops accepting, lets running calls finish for `grace_seconds`, then cancels them.
   // REQUIRES: not called from a handler.
   void Shutdown(double grace_seconds);

@@ -103,18 +103,23 @@ absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self,
   request.set_job_fingerprint(self.job_fingerprint);
   request.set_member_key(member_key);
   absl::Time last_answer = absl::Now();
+  PeriodicNote note(options.on_wait);
+  const std::string master = absl::StrCat("master-0 at ", channel.address());
+  std::string missing = master, why_silent;
   while (true) {
     const absl::Duration left = last_answer + options.connect_timeout - absl::Now();
     if (left <= absl::ZeroDuration()) {
-      return absl::UnavailableError(
-          absl::StrFormat("master-0 at %s unreachable for %g s", channel.address(),
-                          absl::ToDoubleSeconds(options.connect_timeout)));
+      return absl::UnavailableError(absl::StrFormat("%s unreachable for %g s%s%s", master,
+                                                    absl::ToDoubleSeconds(options.connect_timeout),
+                                                    why_silent.empty() ? "" : ": ", why_silent));
     }
+    note.Tell(absl::StrCat("waiting for ", missing));
     auto reply =
         Call<RegisterReply>(channel, "Register", request,
                             {.deadline = std::min(left, kRegisterCall), .idempotent = true});
     if (reply.ok()) {
       last_answer = absl::Now();
+      missing = reply->job().message();
       RETURN_IF_ERROR(FailureOf(reply->job()));
       if (reply->job().phase() == RUNNING) {
         if (const absl::Status proven = options.credentials.CheckProof(reply->secret_proof());
@@ -129,6 +134,10 @@ absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self,
       return OfAnotherJob(channel.address(), reply.status());
     } else if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
       return reply.status();
+    } else {
+      missing = master;
+      if (absl::IsUnavailable(reply.status()))  // a deadline does not say why
+        why_silent = std::string(reply.status().message());
     }
   }
 }

@@ -19,6 +19,7 @@
 #include "rpc/master/member.h"
 #include "rpc/master/shard_map.h"
 #include "rpc/store/store.h"
+#include "rpc/wait_note.h"
 
 namespace tandem {
 class RequestHeader;  // proto/wire.pb.h
@@ -33,6 +34,7 @@ struct MasterClientOptions {
   absl::Duration heartbeat_deadline = absl::Seconds(2);
   absl::Duration master_timeout = absl::Seconds(8);  // without any answer, later
   Credentials credentials = {};                      // the job's
+  WaitNote on_wait = nullptr;                        // while registering
 };
 
 // The identity of this process.
@@ -63,7 +65,8 @@ struct Assignment {
 class MasterClient {
  public:
   // Blocks until all members have registered. Errors:
-  // - Unavailable "master HOST:PORT unreachable for 30 s";
+  // - Unavailable "master HOST:PORT unreachable for 30 s", and why;
+  // - Aborted if this process was restarted, and the running job has lost its predecessor;
   // - FailedPrecondition if the master refuses this process;
   // - Unauthenticated if the master belongs to a job with another secret;
   // - the job's failure, if the job fails first.

@@ -25,6 +25,11 @@ std::string Count(uint32_t count, Role role) {
                     : absl::StrCat(count, " ", RoleName(role), count == 1 ? "" : "s");
 }
 
+// True if the two cannot live at the same time.
+bool HasPlaceOf(const Member& a, const Member& b) {
+  return a.role == b.role && a.host == b.host && a.pid == b.pid && a.address == b.address;
+}
+
 std::string HostPid(const Member& member) { return absl::StrCat(member.host, " pid ", member.pid); }
 
 }  // namespace
@@ -52,10 +57,11 @@ std::vector<Member> Membership::members() const {
 
 void Membership::On(const RegisterEvent& event) {
   Entry* entry = Find(event);
-  if (entry != nullptr) {
-    if (absl::Status refusal = CheckRepeated(*entry, event); !refusal.ok())
-      return Refuse(event.call, std::move(refusal));
-  } else {
+  if (entry == nullptr) {
+    if (Entry* predecessor = Predecessor(event);
+        predecessor != nullptr && (phase_ == Phase::REGISTERING || phase_ == Phase::RUNNING)) {
+      return Refuse(event.call, RefuseSuccessor(*predecessor));
+    }
     if (absl::Status refusal = CheckRegistration(event); !refusal.ok())
       return Refuse(event.call, std::move(refusal));
     if (phase_ == Phase::REGISTERING) {
@@ -117,27 +123,37 @@ absl::Status Membership::CheckRegistration(const RegisterEvent& event) const {
 
 Membership::Entry* Membership::Find(const RegisterEvent& event) {
   for (Entry& entry : entries_) {
-    if (entry.member.role == event.self.role && entry.member.host == event.self.host &&
-        entry.member.pid == event.self.pid && entry.member.address == event.self.address &&
-        entry.incarnation == event.incarnation) {
+    if (HasPlaceOf(entry.member, event.self) && EqualInConstantTime(entry.key, event.key))
       return &entry;
-    }
   }
   return nullptr;
 }
 
-// A restarted process may register before the place of its dead predecessor is free.
-absl::Status Membership::CheckRepeated(const Entry& entry, const RegisterEvent& event) const {
-  if (EqualInConstantTime(entry.key, event.key)) return absl::OkStatus();
-  const std::string text =
-      absl::StrCat("another process has registered as ", RoleName(event.self.role), " of ",
-                   HostPid(event.self), " at ", event.self.address);
-  if (phase_ != Phase::REGISTERING)
-    return absl::FailedPreconditionError(
-        absl::StrCat(text, " and holds its place in the running job"));
-  return absl::UnavailableError(
-      absl::StrFormat("%s; its place is free when it has been silent for %g s", text,
-                      options_.heartbeat_timeout_seconds));
+// Containers of one host name may each have pid 1, so the wanted rank tells them apart.
+Membership::Entry* Membership::Predecessor(const RegisterEvent& event) {
+  for (Entry& entry : entries_) {
+    if (HasPlaceOf(entry.member, event.self) && entry.preferred_index == event.preferred_index)
+      return &entry;
+  }
+  return nullptr;
+}
+
+absl::Status Membership::RefuseSuccessor(const Entry& predecessor) {
+  const Member& member = predecessor.member;
+  const double silence = now_ - predecessor.last_seen;
+  if (phase_ == Phase::RUNNING &&
+      (predecessor.left || silence >= options_.restart_silence_seconds)) {
+    const std::string restarted =
+        absl::StrCat(MemberName(member.role, member.rank), " (", HostPid(member),
+                     ") was restarted, and its state is lost");
+    if (!predecessor.left) Fail(absl::UnavailableError(restarted));
+    return absl::AbortedError(absl::StrCat(
+        "this process has taken the place of another one in a running job: ", restarted));
+  }
+  return absl::UnavailableError(absl::StrFormat(
+      "another process has registered as %s of %s at %s; its place is free when it has been silent "
+      "for %g s",
+      RoleName(member.role), HostPid(member), member.address, options_.heartbeat_timeout_seconds));
 }
 
 uint32_t Membership::Expected(Role role) const {
@@ -189,24 +205,45 @@ void Membership::StartIfComplete() {
   }
 }
 
-absl::Status Membership::RegistrationTimeout() {
-  std::vector<std::string> counts, missing;
+std::vector<uint32_t> Membership::FreeRanks(Role role) const {
+  std::vector<bool> taken(Expected(role), false);
+  uint32_t num_others = 0;  // they take the first free ranks
+  for (const Entry& entry : entries_) {
+    if (entry.member.role != role) continue;
+    if (entry.preferred_index >= 0)
+      taken[static_cast<size_t>(entry.preferred_index)] = true;
+    else
+      ++num_others;
+  }
+  std::vector<uint32_t> free;
+  for (uint32_t rank = 0; rank < taken.size(); ++rank) {
+    if (taken[rank]) continue;
+    if (num_others > 0)
+      --num_others;
+    else
+      free.push_back(rank);
+  }
+  return free;
+}
+
+std::string Membership::Missing() const {
+  std::vector<std::string> missing;
+  for (Role role : kRoles) {
+    for (const uint32_t rank : FreeRanks(role)) missing.push_back(MemberName(role, rank));
+  }
+  return absl::StrJoin(missing, ", ");
+}
+
+absl::Status Membership::RegistrationTimeout() const {
+  std::vector<std::string> counts;
   for (Role role : kRoles) {
     const uint32_t registered = Registered(role), expected = Expected(role);
-    if (registered == expected) continue;
-    counts.push_back(absl::StrCat(registered, " of ", Count(expected, role)));
-    AssignRanks(role);
-    std::vector<bool> taken(expected, false);
-    for (const Entry& entry : entries_) {
-      if (entry.member.role == role) taken[entry.member.rank] = true;
-    }
-    for (uint32_t rank = 0; rank < expected; ++rank) {
-      if (!taken[rank]) missing.push_back(MemberName(role, rank));
-    }
+    if (registered < expected)
+      counts.push_back(absl::StrCat(registered, " of ", Count(expected, role)));
   }
-  return absl::UnavailableError(
-      absl::StrFormat("only %s registered within %g s: missing %s", absl::StrJoin(counts, " and "),
-                      options_.register_timeout_seconds, absl::StrJoin(missing, ", ")));
+  return absl::UnavailableError(absl::StrFormat("only %s registered within %g s: missing %s",
+                                                absl::StrJoin(counts, " and "),
+                                                options_.register_timeout_seconds, Missing()));
 }
 
 void Membership::AnswerHeld(Entry& entry, std::optional<uint32_t> rank) {

@@ -23,6 +23,8 @@ struct MembershipOptions {
   uint64_t job_fingerprint = 0;
   double register_timeout_seconds = 60;
   double heartbeat_timeout_seconds = 6;
+  // A member silent for this long, and then registered again as a new process, was restarted.
+  double restart_silence_seconds = 2.5;
   double register_hold_seconds = 2;  // how long Register waits before the caller must call again
   double linger_seconds = 5;         // how long an ended job waits for its members to leave
 };
@@ -34,7 +36,9 @@ struct RegisterEvent {
   uint32_t incarnation = 1;
   int preferred_index = -1;  // -1: any
   uint64_t job_fingerprint = 0;
-  std::string key;  // known to this process and the master only
+  // Drawn anew by each process, and known to it and the master only. A process that was restarted
+  // may have the old host, pid and address, but never the old key.
+  std::string key;
 };
 struct HeartbeatEvent {
   uint64_t call = 0;
@@ -76,6 +80,8 @@ class Membership {
   // Parameter servers by rank, then trainers by rank, then workers by rank.
   // REQUIRES: all have registered once.
   std::vector<Member> members() const;
+  // Names the members that the job waits for ("ps-1 and trainer-0"). REQUIRES: phase REGISTERING.
+  std::string Missing() const;
   // True if the job has ended and every member has left or had time to leave. If the job failed
   // before it ran: true if every registered process has been told, or had time to call again.
   bool ended() const { return ended_; }
@@ -104,12 +110,17 @@ class Membership {
   // Checks a caller that claims to be the member `entry` (null: no such member). `what` begins the
   // error.
   absl::Status CheckMember(const Entry* entry, const std::string& key, const char* what) const;
-  absl::Status CheckRepeated(const Entry& entry, const RegisterEvent& event) const;
+  // Finds the member whose place on its host the caller has taken over.
+  Entry* Predecessor(const RegisterEvent& event);
+  // Refuses a caller whose predecessor may still live. Fails the job for a member that is gone.
+  absl::Status RefuseSuccessor(const Entry& predecessor);
   uint32_t Expected(Role role) const;
   uint32_t Registered(Role role) const;
   void AssignRanks(Role role);
+  // The ranks of a role that nobody has or wants yet.
+  std::vector<uint32_t> FreeRanks(Role role) const;
   void StartIfComplete();
-  absl::Status RegistrationTimeout();
+  absl::Status RegistrationTimeout() const;
   void TickRegistering();
   void TickStarted();
   void Fail(absl::Status reason);

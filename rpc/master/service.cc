@@ -157,7 +157,8 @@ void MasterService::State::Deliver(const std::vector<Rendezvous::Answer>& answer
 void MasterService::State::FillJob(JobState* job) {
   switch (membership.phase()) {
     case Phase::REGISTERING:
-      return job->set_phase(REGISTERING);
+      job->set_phase(REGISTERING);
+      return job->set_message(membership.Missing());
     case Phase::RUNNING:
       return job->set_phase(RUNNING);
     case Phase::COMPLETED:
@@ -382,10 +383,13 @@ Phase MasterService::phase() const {
   return state_->membership.phase();
 }
 
-absl::Status MasterService::WaitForEnd() {
+absl::Status MasterService::WaitForEnd(const WaitNote& on_wait) {
   absl::MutexLock lock(&state_->mutex);
   auto ended = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return state_->membership.ended(); };
-  state_->mutex.Await(absl::Condition(&ended));
+  while (!state_->mutex.AwaitWithTimeout(absl::Condition(&ended), kWaitNotePeriod)) {
+    if (on_wait && state_->membership.phase() == Phase::REGISTERING)
+      on_wait(absl::StrCat("waiting for ", state_->membership.Missing()));
+  }
   return state_->FailureIfAny();
 }
 

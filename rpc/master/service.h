@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "rpc/master/membership.h"
 #include "rpc/server.h"
+#include "rpc/wait_note.h"
 
 namespace tandem::rpc {
 
@@ -30,7 +31,8 @@ class MasterService {
   // Returns when the job has ended and its members have left or had time to leave. Ok if the job
   // completed, otherwise its first failure. Always returns in the end, because silent and missing
   // members fail the job.
-  absl::Status WaitForEnd();
+  // `on_wait` is told now and then who is missing while the job waits for its members.
+  absl::Status WaitForEnd(const WaitNote& on_wait = nullptr);
 
  private:
   struct State;

@@ -150,6 +150,9 @@ constexpr Room kRooms[] = {
      "ps/client/table_admin.h rpc proto kernels/memory kernels/trace kernels/base"},
     {"trainer/cli/process", "rpc kernels/base"},
     {"trainer/cli", "trainer/ ps/ rpc/ proto kernels/"},
+    {"trainer/cli/roles",
+     "trainer/cli trainer/cli/process trainer/loop trainer/remote trainer/comm/net "
+     "trainer/parallel trainer/job ps/client ps/server rpc rpc/master proto kernels/base"},
     {"trainer/cli/saved",
      "trainer/cli trainer/cli/process trainer/report trainer/loop/replica trainer/tasks "
      "trainer/tasks/ranking trainer/tasks/kinds trainer/checkpoint trainer/job trainer/data "

@@ -74,7 +74,7 @@ TEST_F(ByHandTest, ARoleOfAnotherJobOrWithoutAPlaceIsRefused) {
   job_.ExpectNothingLeft();
 }
 
-TEST_F(ByHandTest, AServerWithAnotherOutFolderSavesNoCheckpointOfTheTrainers) {
+TEST_F(ByHandTest, AnOutFolderThatAServerDoesNotShareIsRefusedBeforeTheFirstStep) {
   const auto start = [this](const std::string& role, const std::string& out) {
     return job_.Start(role, out, {"--master", master_, "--secret-file", secret_file_});
   };
@@ -82,11 +82,34 @@ TEST_F(ByHandTest, AServerWithAnotherOutFolderSavesNoCheckpointOfTheTrainers) {
              trainer = start("trainer", "run");
   const support::Ended ended = trainer->Wait(support::kPatienceSeconds);
   EXPECT_EQ(ended.exit_code, 2) << ended.err;
-  EXPECT_NE(ended.err.find("saves checkpoints below " + job_.Path("elsewhere") + " alone"),
+  EXPECT_NE(ended.err.find("ps-0 does not see " + job_.Path("elsewhere") + "/.shared-"),
             std::string::npos)
       << ended.err;
-  EXPECT_NE(master->Wait(support::kPatienceSeconds).exit_code, 0);
-  EXPECT_NE(server->Wait(support::kPatienceSeconds).exit_code, 0);
+  EXPECT_NE(ended.err.find(" that trainer-0 wrote: --out must be one folder"), std::string::npos);
+  EXPECT_EQ(master->Wait(support::kPatienceSeconds).exit_code, 2);
+  EXPECT_EQ(server->Wait(support::kPatienceSeconds).exit_code, 2);
+  EXPECT_FALSE(job_.HasLoggedAStep("run"));
+  job_.ExpectNothingLeft();
+}
+
+TEST_F(ByHandTest, ARunThatHasCompletedPrintsItsFiguresAndTrainsNothing) {
+  const auto run = [this] {
+    std::vector<std::unique_ptr<support::Process>> roles;
+    for (const char* role : {"master", "ps", "ps", "trainer", "trainer"})
+      roles.push_back(StartRole(role, {"--resume=auto"}));
+    std::string printed;
+    for (auto& role : roles) {
+      const support::Ended ended = role->WaitWhileItWorks();
+      EXPECT_EQ(ended.exit_code, 0) << ended.err;
+      printed += ended.out;
+    }
+    return printed;
+  };
+  run();
+  const std::string hash = job_.Summary("run", "params_hash"), again = run();
+  EXPECT_NE(again.find("run is already complete: "), std::string::npos) << again;
+  EXPECT_NE(again.find("test/hr@10"), std::string::npos) << again;
+  EXPECT_EQ(job_.Summary("run", "params_hash"), hash);
   job_.ExpectNothingLeft();
 }
 

@@ -106,7 +106,7 @@ TEST_F(OutFolderTest, RunInTheFolderIsRefusedUntilItIsSaidWhatBecomesOfIt) {
                   {"holds a run that has completed", "--resume ", "--resume=auto", "--overwrite"});
     const support::Ended finished = TryLaunch(With(layout, {"--resume=auto"}));
     EXPECT_EQ(finished.exit_code, 0) << finished.err;
-    EXPECT_NE(finished.out.find("has completed"), std::string::npos) << finished.out;
+    EXPECT_NE(finished.out.find("already complete"), std::string::npos) << finished.out;
     EXPECT_EQ(job_.Read("run/summary.json"), summary);
     fs::remove(job_.Path("run/summary.json"));
     ExpectRefused(TryLaunch(layout), 2, {"holds a run that was broken off"});

@@ -40,7 +40,7 @@ std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::
   if (kind == Kind::TCP) {
     return MakeOnThreads(size, [&](int rank) -> absl::StatusOr<std::unique_ptr<ProcessGroup>> {
       ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> endpoint,
-                       Endpoint::Open("127.0.0.1:0", /*host=*/"", token));
+                       Endpoint::Open("127.0.0.1:0", /*advertise=*/"", token));
       return TcpGroup::Create({.store = &store,
                                .endpoint = endpoint,
                                .name = "world",

@@ -14,6 +14,7 @@
 
 #include "kernels/base/alternate_stack.h"
 #include "kernels/base/crc32c.h"
+#include "kernels/base/machine_memory.h"
 #include "kernels/base/out_of_memory.h"
 #include "kernels/base/params_hash.h"
 #include "kernels/base/random.h"
@@ -22,6 +23,7 @@
 #include "kernels/memory/buffer.h"
 #include "kernels/memory/growing_memory.h"
 #include "kernels/memory/large_memory.h"
+#include "tests/support/temp_folder.h"
 
 namespace tandem {
 namespace {
@@ -386,6 +388,18 @@ TEST(AlternateStackTest, HandlersThatAskForItRunBesideTheThreadsOwnStack) {
     EXPECT_GE(handler_frame, begin);
     EXPECT_LT(handler_frame, begin + stack.ss_size);
   }).join();
+}
+
+TEST(MachineMemoryTest, AContainersLimitCountsWhereThereIsOne) {
+  const support::TempFolder cgroup;
+  const size_t machine = MachineMemory(cgroup.path());
+  EXPECT_GT(machine, size_t{1} << 20);
+  cgroup.Write("memory.max", "max\n");
+  EXPECT_EQ(MachineMemory(cgroup.path()), machine);
+  cgroup.Write("memory.max", "1048576\n");
+  EXPECT_EQ(MachineMemory(cgroup.path()), size_t{1} << 20);
+  cgroup.Write("memory.max", "9223372036854771712\n");  // more than the machine has
+  EXPECT_EQ(MachineMemory(cgroup.path()), machine);
 }
 
 }  // namespace

@@ -175,6 +175,20 @@ TEST(ServerTest, HealthCheckAnswersServing) {
             "\x08\x01");
 }
 
+TEST(ServerTest, HealthCheckSaysReadyOnceTheOwnerDoes) {
+  auto server = StartServer(Echo, Echo);
+  Channel channel(server->address());
+  const auto ready = [&channel] {  // the request names the service, in field 1
+    return Text(channel
+                    .Call("/grpc.health.v1.Health/Check",
+                          Payload(absl::StrCat("\n\x05", Server::kReady)), {})
+                    .Wait(Soon()));
+  };
+  EXPECT_EQ(ready(), "\x08\x02");
+  server->SetReady();
+  EXPECT_EQ(ready(), "\x08\x01");
+}
+
 TEST(ServerTest, ReflectionListsAndDescribesTheService) {
   auto server = StartServer(Echo, Echo);
   Channel channel(server->address());

@@ -90,7 +90,7 @@ absl::StatusOr<std::unique_ptr<comm::QueuedGroup>> MakeGroup(const std::string& 
     return comm::CpuGroup::Create({store, token, "bench", rank, size, kPatience}, deadline);
   }
   ASSIGN_OR_RETURN(std::shared_ptr<comm::Endpoint> endpoint,
-                   comm::Endpoint::Open("127.0.0.1:0", /*host=*/"", token));
+                   comm::Endpoint::Open("127.0.0.1:0", /*advertise=*/"", token));
   return comm::TcpGroup::Create({.store = store,
                                  .endpoint = std::move(endpoint),
                                  .name = "bench",

@@ -13,7 +13,7 @@
 #include "rpc/server.h"
 #include "trainer/bench/pull_push_client.h"
 #include "trainer/bench/raw_bytes.h"
-#include "trainer/cli/member.h"
+#include "trainer/cli/roles/member.h"
 #include "trainer/cli/process/job_secret.h"
 
 namespace tandem::bench {
@@ -39,7 +39,8 @@ absl::Status Serve(const PullPushCase& bench, const cli::RoleOptions& options,
                    std::unique_ptr<rpc::MasterClient>& master) {
   ASSIGN_OR_RETURN(
       const rpc::Credentials credentials,
-      cli::CredentialsOfRole({options.secret_file, options.master, options.listen}, "ps"));
+      cli::CredentialsOfRole(
+          {options.secret_file, options.master, options.listen, options.advertise}, "ps"));
   ps::TableHost host(bench.threads());
   ps::EmbeddingService service(host);
   RawBytesService raw;
@@ -61,7 +62,8 @@ absl::Status MeasureAndReport(const PullPushCase& bench, const cli::RoleOptions&
                               std::unique_ptr<rpc::MasterClient>& master) {
   ASSIGN_OR_RETURN(
       const rpc::Credentials credentials,
-      cli::CredentialsOfRole({options.secret_file, options.master, options.listen}, "trainer"));
+      cli::CredentialsOfRole(
+          {options.secret_file, options.master, options.listen, options.advertise}, "trainer"));
   ASSIGN_OR_RETURN(master, JoinBench(TRAINER, options, credentials, /*address=*/""));
   ASSIGN_OR_RETURN(const PullPushFigures figures, PullPushClient(bench, *master).Run());
   rpc::Channel parent(options.master, credentials);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/utf8.h"
+#include "proto/wire.pb.h"
 #include "rpc/address.h"
 #include "rpc/process.h"
 #include "trainer/cli/checkpoint_commands.h"
@@ -15,6 +16,7 @@
 #include "trainer/cli/help_text.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/process_limits.h"
+#include "trainer/cli/process/scheduler.h"
 #include "trainer/cli/process/signals.h"
 #include "trainer/cli/version.h"
 #include "trainer/job/nearest_name.h"
@@ -72,31 +74,49 @@ CLI::Option* AddMasterFlag(CLI::App& command, std::string& master, const char* a
       ->type_name("HOST:PORT");
 }
 
-void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master, bool is_trainer) {
+CLI::Option* AddAddressFlag(CLI::App& command, const char* flag, std::string& address,
+                            const std::string& about) {
+  return command.add_option(flag, address, about)
+      ->check([](const std::string& text) { return Words(rpc::ParseAddress(text).status()); })
+      ->type_name("HOST:PORT");
+}
+
+void AddRoleFlags(CLI::App& command, Role role, RoleOptions& options) {
   AddRunFlags(command, options);
   auto* master = AddMasterFlag(command, options.master, "the master's address");
   auto* listen =
-      command.add_option("--listen", options.listen, "where to listen; port 0 picks one")
-          ->check([](const std::string& text) { return Words(rpc::ParseAddress(text).status()); })
-          ->type_name("HOST:PORT");
-  if (is_master) {
+      AddAddressFlag(command, "--listen", options.listen, "where to listen; port 0 picks one");
+  command
+      .add_option("--join-timeout", options.join_timeout,
+                  role == MASTER ? "how long to wait for all members; default: "
+                                   "runtime.timeout_seconds of the job"
+                                 : "how long to wait for the master, and for the names of others "
+                                   "to get addresses; default: 30")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->type_name("SECONDS");
+  command
+      .add_option("--index", options.index,
+                  "the rank wanted; default: JOB_COMPLETION_INDEX, for a trainer also torchrun's "
+                  "RANK, else the master decides")
+      ->check(CLI::Range(0, 1023));
+  if (role == MASTER) {
     listen->description("where to listen; default: --master");
   } else {
-    master->required();
-    if (is_trainer) {
+    if (role != TRAINER) master->required();
+    AddAddressFlag(command, "--advertise", options.advertise,
+                   "where others reach this role; default: --listen, and where that stands for all "
+                   "addresses, this machine's full name or its address towards the master")
+        ->check([](const std::string& text) { return Words(rpc::CheckTarget(text)); });
+    if (role == TRAINER) {
+      master->description("the master's address; default: torchrun's MASTER_ADDR and MASTER_PORT");
       listen->description(
           "where to listen for trainers of other hosts; port 0 picks one; default: a port of the "
           "address that reaches the master");
+      AddAddressFlag(command, "--health", options.health,
+                     "where to answer gRPC's health checks; default: nowhere");
     } else {
       listen->default_val("127.0.0.1:0");
     }
-    command.add_option("--index", options.index, "the rank wanted; default: the master decides");
-    command
-        .add_option("--join-timeout", options.join_timeout,
-                    "how long the master may be silent before the job begins")
-        ->check(CLI::Range(0.1, 86400.0))
-        ->type_name("SECONDS")
-        ->capture_default_str();
     // Hidden flag, set by `launch` for the trainers that it starts.
     command.add_option("--out-lock", options.out_lock, "")->group("");
   }
@@ -181,20 +201,25 @@ void AddLaunch(CLI::App& app, const tasks::Kinds& kinds, int* code) {
 void AddRoles(CLI::App& app, const tasks::Kinds& kinds, int* code) {
   struct Role {
     const char *name, *about;
+    tandem::Role role;
     int (*run)(const RoleOptions&, const tasks::Kinds&);
   };
   for (const Role& role :
-       {Role{"master", "run a job's master", RunMaster},
-        Role{"ps", "run one parameter server of a job", RunPs},
-        Role{"trainer", "run one trainer of a job", RunTrainer},
-        Role{"worker", "run one worker of a job, which hosts remote modules", RunWorker}}) {
+       {Role{"master", "run a job's master", MASTER, RunMaster},
+        Role{"ps", "run one parameter server of a job", PS, RunPs},
+        Role{"trainer", "run one trainer of a job", TRAINER, RunTrainer},
+        Role{"worker", "run one worker of a job, which hosts remote modules", WORKER, RunWorker}}) {
     // Each command has its own options, because their defaults differ.
     const auto options = std::make_shared<RoleOptions>();
     auto* command = app.add_subcommand(role.name, role.about);
-    AddRoleFlags(*command, *options, /*is_master=*/role.run == RunMaster,
-                 /*is_trainer=*/role.run == RunTrainer);
-    command->callback([options, &kinds, code, run = role.run] {
-      *code = WithinLimits([&] { return run(*options, kinds); });
+    AddRoleFlags(*command, role.role, *options);
+    command->callback([options, &kinds, code, role] {
+      if (const absl::Status asked = AskScheduler(role.name, options->index, options->master);
+          !asked.ok()) {
+        *code = ReportError(asked);
+        return;
+      }
+      *code = WithinLimits([&] { return role.run(*options, kinds); });
     });
   }
 }
@@ -297,8 +322,8 @@ int RunCommandLine(int argc, char** argv, const tasks::Kinds& kinds,
     std::ostringstream output, errors;
     const int parsed = app.exit(error, output, errors);
     std::fputs(output.str().c_str(), stdout);
-    std::fputs(PrintableLines(errors.str()).c_str(), stderr);
     code = parsed == 0 ? 0 : 2;  // a wrong command line is a configuration error
+    if (code != 0) PrintFailure(PrintableLines(errors.str()));
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     if (code == 0)

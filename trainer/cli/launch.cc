@@ -12,6 +12,7 @@
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/folder_lock.h"
 #include "trainer/cli/process/job_secret.h"
+#include "trainer/cli/process/scheduler.h"
 #include "trainer/cli/process/signals.h"
 #include "trainer/cli/process/supervisor.h"
 #include "trainer/cli/report.h"
@@ -71,6 +72,7 @@ int Launch(const RunOptions& options, const tasks::Kinds& kinds) {
   if (absl::Status status = CheckOutPath(options); !status.ok()) return ReportError(status);
   if (options.local) return RunLocal(options, kinds);
   CatchSignals();
+  ForgetScheduler();  // the roles are this process's to number
   const auto job = LoadJobOf(options, kinds);
   if (!job.ok()) return ReportError(job.status());
   const int num_trainers = job::NumTrainers(*job);
@@ -82,7 +84,7 @@ int Launch(const RunOptions& options, const tasks::Kinds& kinds) {
   if (!lock.ok()) return ReportError(lock.status());
   if (const absl::Status older = CheckOlderRun(options); !older.ok()) return ReportError(older);
   if (IsFinished(options)) {
-    std::printf("the run in %s has completed: nothing to go on with\n", options.out.c_str());
+    PrintFinished(options.out);
     return 0;
   }
   const Stopwatch watch;

@@ -12,7 +12,7 @@
 #include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/load_job.h"
-#include "trainer/cli/member.h"
+#include "trainer/cli/roles/member.h"
 #include "trainer/cli/process/exit_code.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/folder_lock.h"
@@ -108,7 +108,7 @@ absl::Status Run(const RunOptions& options, const tasks::Kinds& kinds) {
   const SignalWatch ending([] { return false; }, [&lock] { lock->MarkEnding(); });
   RETURN_IF_ERROR(CheckOlderRun(options));
   if (IsFinished(options)) {
-    std::printf("the run in %s has completed: nothing to go on with\n", options.out.c_str());
+    PrintFinished(options.out);
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, kinds.ReadData(job));

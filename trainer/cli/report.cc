@@ -59,6 +59,15 @@ bool IsSummed(const std::string& folder) {
 
 }  // namespace
 
+void PrintFinished(const std::string& folder) {
+  std::printf("the run in %s is already complete: %d steps\n", Printable(folder).c_str(),
+              static_cast<int>(report::StepsOfRun(folder)));
+  report::TextTable table({{"figure", report::TextTable::LEFT}, {"this run"}});
+  for (const auto& [name, value] : report::MetricsOfRun(folder))
+    table.Add({name, absl::StrFormat("%.4f", value)});
+  std::printf("%s", table.TakeLines(TerminalColumns()).c_str());
+}
+
 void SummariseFailure(const std::string& folder, const Job& job, int num_ps, double seconds,
                       int exit_code) {
   if (IsRefusal(exit_code)) return;

@@ -28,6 +28,9 @@ void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step,
 void PrintReport(const report::RunSummary& summary, const tasks::JobData& data,
                  const std::string& folder);
 
+// Prints the figures of the completed run in `folder`, with which nothing is left to do.
+void PrintFinished(const std::string& folder);
+
 // Writes the summary.json of a run that was stopped or failed. It holds the last step in
 // metrics.jsonl and the best evaluation in the newest checkpoint, and no params_hash. Writes
 // nothing for a run that had not begun, or whose exit code says that a job, file or checkpoint was

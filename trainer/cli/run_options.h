@@ -36,10 +36,14 @@ struct RunOptions {
 
 // The options of a role in a process of its own, started by `launch` or by a scheduler.
 struct RoleOptions : RunOptions {
-  std::string listen;  // host:port; port 0 picks one
-  int index = -1;      // the wanted rank; -1: the master decides
-  // A role that wants to join gives up after this many seconds without an answer of the master.
-  double join_timeout = 30;
+  std::string listen;     // host:port; port 0 picks one
+  std::string advertise;  // host:port where others reach this role; empty: see rpc::ReachedAt
+  std::string health;     // host:port of a trainer's health service; empty: none
+  int index = -1;         // the wanted rank; -1: the scheduler says, else the master decides
+  // A role that wants to join gives up after this many seconds without an answer of the master, or
+  // without an address of a member. A master gives up when a member is missing for so long. Absent:
+  // 30 s for a role, runtime.timeout_seconds for a master.
+  std::optional<double> join_timeout;
   int out_lock = -1;  // file descriptor of `launch`'s lock of `out` (folder_lock.h); -1: none
 };
 

@@ -1,10 +1,9 @@
 #include "trainer/data/catalogue.h"
 
-#include <unistd.h>
-
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/machine_memory.h"
 #include "kernels/base/utf8.h"
 
 namespace tandem::data {
@@ -30,8 +29,7 @@ absl::Status CheckDenseIds(const std::string& path, const Interactions& interact
 }
 
 absl::Status CheckCatalogueFits(uint64_t num_items, double item_bytes) {
-  const double memory =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const auto memory = static_cast<double>(MachineMemory());
   const double needed = static_cast<double>(num_items) * item_bytes;
   if (needed <= memory) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -153,6 +153,7 @@ absl::StatusOr<report::RunSummary> RunReplica(const Job& job, const tasks::JobDa
     ASSIGN_OR_RETURN(meshes, MakeMeshes(job, data, environment));
     replica.emplace(job, data, environment, meshes);
     RETURN_IF_ERROR(Prepare(*replica));
+    if (environment.on_ready) RETURN_IF_ERROR(environment.on_ready());
     return run.emplace(&*replica).ToItsEnd();
   };
   absl::StatusOr<report::RunSummary> summary = train();

@@ -116,6 +116,7 @@ Host::~Host() {
 void Host::Open(uint32_t rank, uint64_t job_epoch) {
   TANDEM_CHECK(job_epoch != 0 && rank < 0x8000);
   state_->rank = rank;
+  state_->server.SetReady();
   std::vector<State::EarlyCall> early;
   {
     absl::MutexLock lock(&state_->mutex);

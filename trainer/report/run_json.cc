@@ -99,16 +99,42 @@ std::optional<RecordPlace> PlaceOfRecord(const std::string& line) {
   return RecordPlace{*step, WholeNumber(json, "epoch")};
 }
 
-std::optional<std::string> StatusOfRun(const std::string& folder) {
+namespace {
+
+// An object; empty if there is no readable summary.
+nlohmann::json ReadSummary(const std::string& folder) {
   std::ifstream file(folder + "/summary.json");
   std::ostringstream text;
   text << file.rdbuf();  // a parser that reads the file itself throws when reading fails
-  if (!file) return std::nullopt;
-  const auto json = nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return std::nullopt;
-  const auto status = json.find("status");
-  if (status == json.end() || !status->is_string()) return std::nullopt;
+  auto json = file ? nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false)
+                   : nlohmann::json();
+  return json.is_object() ? json : nlohmann::json::object();
+}
+
+}  // namespace
+
+std::optional<std::string> StatusOfRun(const std::string& folder) {
+  const nlohmann::json summary = ReadSummary(folder);
+  const auto status = summary.find("status");
+  if (status == summary.end() || !status->is_string()) return std::nullopt;
   return status->get<std::string>();
+}
+
+int64_t StepsOfRun(const std::string& folder) {
+  const nlohmann::json summary = ReadSummary(folder);
+  const auto steps = summary.find("steps");
+  return steps != summary.end() && steps->is_number_integer() ? steps->get<int64_t>() : 0;
+}
+
+std::map<std::string, double> MetricsOfRun(const std::string& folder) {
+  const nlohmann::json summary = ReadSummary(folder);
+  std::map<std::string, double> metrics;
+  const auto found = summary.find("metrics");
+  if (found == summary.end() || !found->is_object()) return metrics;
+  for (const auto& [name, value] : found->items()) {
+    if (value.is_number()) metrics[name] = value.get<double>();
+  }
+  return metrics;
 }
 
 }  // namespace tandem::report

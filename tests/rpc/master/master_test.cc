@@ -262,8 +262,11 @@ TEST_F(MasterTest, AnUnreachableMasterIsNamedAfterTheTimeout) {
   MasterClientOptions options = FastClient();
   options.connect_timeout = absl::Milliseconds(300);
   const auto client = MasterClient::Connect("127.0.0.1:1", Self(TRAINER, 1, -1), nullptr, options);
-  EXPECT_EQ(client.status(),
-            absl::UnavailableError("master-0 at 127.0.0.1:1 unreachable for 0.3 s"));
+  EXPECT_TRUE(absl::IsUnavailable(client.status()));
+  EXPECT_EQ(std::string(client.status().message())
+                .rfind("master-0 at 127.0.0.1:1 unreachable for 0.3 s: failed to connect", 0),
+            0u)
+      << client.status();
 }
 
 TEST_F(MasterTest, AMemberMayComeBeforeItsMaster) {
@@ -352,7 +355,7 @@ TEST_F(MasterTest, AMemberThatSpeaksForAnotherIsRefused) {
   again.set_pid(200);
   again.set_address("host:200");
   again.set_job_fingerprint(1);
-  EXPECT_TRUE(absl::IsFailedPrecondition(call("Register", again)));
+  EXPECT_TRUE(absl::IsUnavailable(call("Register", again)));
   again.set_member_key(std::string(65, 'k'));
   EXPECT_TRUE(absl::IsInvalidArgument(call("Register", again)));
   EXPECT_EQ(service_->phase(), Phase::RUNNING);

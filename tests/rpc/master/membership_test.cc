@@ -398,9 +398,53 @@ TEST(MembershipTest, ALeaveForAnotherIsRefusedAndTheJobGoesOn) {
 TEST(MembershipTest, ARegistrationAgainNeedsTheKeyOfTheFirst) {
   Script script = Running();
   const uint64_t lie = script.Register(101, TRAINER, "host", 11, -1, kJob, "another key");
-  EXPECT_TRUE(absl::IsFailedPrecondition(script.Refusal(lie))) << script.Refusal(lie);
+  EXPECT_TRUE(absl::IsUnavailable(script.Refusal(lie))) << script.Refusal(lie);
   EXPECT_EQ(script.Rank(lie), -1);
+  EXPECT_EQ(script->phase(), Phase::RUNNING);
   EXPECT_EQ(script.Rank(script.Register(101, TRAINER, "host", 11)), 1);
+}
+
+// A container that was restarted has the host name, pid and address of the one before.
+TEST(MembershipTest, ARestartedMemberEndsTheJobAndIsRefused) {
+  Script script(1, 1);
+  script.Register(100, PS, "pod", 1, 0, kJob, "first");
+  script.Register(100, TRAINER, "host", 1);
+  ASSERT_EQ(script->phase(), Phase::RUNNING);
+  const uint64_t early = script.Register(102, PS, "pod", 1, 0, kJob, "second");
+  EXPECT_TRUE(absl::IsUnavailable(script.Refusal(early))) << "the first may still live";
+  EXPECT_EQ(script->phase(), Phase::RUNNING);
+  const uint64_t late = script.Register(103, PS, "pod", 1, 0, kJob, "second");
+  EXPECT_EQ(script.Refusal(late),
+            absl::AbortedError("this process has taken the place of another one in a running job: "
+                               "ps-0 (pod pid 1) was restarted, and its state is lost"));
+  EXPECT_EQ(script->phase(), Phase::FAILED);
+  EXPECT_EQ(script->failure(),
+            absl::UnavailableError("ps-0 (pod pid 1) was restarted, and its state is lost"));
+}
+
+TEST(MembershipTest, ATrainerThatIsStartedAgainAfterItsEndDoesNotEndTheJob) {
+  Script script = Running();
+  script.Leave(101, TRAINER, 1);
+  const uint64_t again = script.Register(101, TRAINER, "host", 11, -1, kJob, "another key");
+  EXPECT_TRUE(absl::IsAborted(script.Refusal(again))) << script.Refusal(again);
+  EXPECT_EQ(script->phase(), Phase::RUNNING);
+}
+
+TEST(MembershipTest, ContainersOfOneHostNameWithPid1AreTwoMembers) {
+  Script script(0, 2);
+  const uint64_t first = script.Register(100, TRAINER, "node", 1, 1, kJob, "first");
+  const uint64_t second = script.Register(100, TRAINER, "node", 1, 0, kJob, "second");
+  EXPECT_EQ(script.Rank(first), 1);
+  EXPECT_EQ(script.Rank(second), 0);
+}
+
+TEST(MembershipTest, WhoIsMissingIsTold) {
+  Script script(2, 3);
+  EXPECT_EQ(script->Missing(), "ps-0, ps-1, trainer-0, trainer-1, trainer-2");
+  script.Register(100, PS, "a", 1, 1);
+  script.Register(100, TRAINER, "b", 2, 0);
+  script.Register(100, TRAINER, "b", 3);  // will get a free rank
+  EXPECT_EQ(script->Missing(), "ps-0, trainer-2");
 }
 
 TEST(MembershipTest, AProcessThatFollowsADeadOneBeforeTheStartGetsThePlaceWhenItIsFree) {

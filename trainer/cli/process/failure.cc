@@ -1,6 +1,9 @@
 #include "trainer/cli/process/failure.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -26,7 +29,22 @@ bool IsExplainedByStop(const absl::Status& status) {
   }
 }
 
+// Kubernetes shows this file's text as the reason of a container that has ended. It keeps 4096
+// bytes.
+void LeaveTerminationMessage(const std::string& text) {
+  const int fd = open("/dev/termination-log", O_WRONLY | O_TRUNC | O_CLOEXEC);
+  if (fd < 0) return;  // not in a pod
+  [[maybe_unused]] const ssize_t written =
+      write(fd, text.data(), std::min<size_t>(text.size(), 4096));
+  close(fd);
+}
+
 }  // namespace
+
+void PrintFailure(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+  LeaveTerminationMessage(text);
+}
 
 std::string RoleLine(const std::string& role, const std::string& text) {
   return absl::StrCat("[", role, absl::FormatTime(" %H:%M:%S", absl::Now(), absl::LocalTimeZone()),
@@ -43,12 +61,12 @@ std::optional<std::string> TextOfRoleLine(const std::string& role, const std::st
 int ReportError(const absl::Status& status) {
   const std::string message = PrintableLines(std::string(status.message()));
   if (SignalReceived() && status.code() == absl::StatusCode::kCancelled) {
-    std::fprintf(stderr, "%s\n", message.c_str());
+    PrintFailure(message + "\n");
     return 128 + ReceivedSignal();
   }
   // Several messages are printed one below another.
   const bool several = message.find('\n') != std::string::npos;
-  std::fprintf(stderr, "%s%s\n", several ? "errors:\n" : kOwnFailure, message.c_str());
+  PrintFailure(absl::StrCat(several ? "errors:\n" : kOwnFailure, message, "\n"));
   return ExitCodeOf(status);
 }
 
@@ -56,7 +74,7 @@ int ReportRoleError(const std::string& name, const absl::Status& status, bool to
   const bool stopped = signal != 0 && (told || IsExplainedByStop(status));
   const std::string text = absl::StrCat(told || stopped ? kToldFailure : kOwnFailure,
                                         PrintableLines(std::string(status.message())));
-  std::fputs(RoleLine(name, text).c_str(), stderr);
+  PrintFailure(RoleLine(name, text));
   return stopped ? 128 + signal : ExitCodeOf(status);
 }
 

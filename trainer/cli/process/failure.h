@@ -17,6 +17,10 @@ std::string RoleLine(const std::string& role, const std::string& text);
 // Returns the text behind the bracket in a line of `role`; nothing for other lines.
 std::optional<std::string> TextOfRoleLine(const std::string& role, const std::string& line);
 
+// Prints the reason why this process ends, also where Kubernetes looks for it
+// (/dev/termination-log). `text` ends with a line end.
+void PrintFailure(const std::string& text);
+
 // Prints "error: ..." and returns the exit code. Reports a stop by a signal as a stop, with 128 +
 // n.
 int ReportError(const absl::Status& status);

@@ -83,6 +83,7 @@ absl::StatusOr<rpc::Credentials> CredentialsOfRole(const RoleAccess& access,
   if (given.has_value()) return rpc::Credentials(*given);
   RETURN_IF_ERROR(CheckLoopback("--master", access.master));
   RETURN_IF_ERROR(CheckLoopback("--listen", access.listen));
+  RETURN_IF_ERROR(CheckLoopback("--advertise", access.advertise));
   std::fputs(RoleLine(name,
                       "warning: no secret: every process of this machine can read and change the "
                       "job (--secret-file, TANDEM_SECRET)")

@@ -15,7 +15,8 @@ namespace tandem::cli {
 // The flags of a role that decide which credentials it has.
 struct RoleAccess {
   std::string secret_file;
-  std::string master, listen;  // HOST:PORT; empty: not given
+  // HOST:PORT; empty: not given.
+  std::string master = "", listen = "", advertise = "";
 };
 
 // The secret for the roles that this process starts: the given one, or a new one. InvalidArgument

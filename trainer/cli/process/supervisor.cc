@@ -254,7 +254,7 @@ Supervisor::Outcome Supervisor::Run(const std::function<void()>& on_ending) {
 }
 
 int ReportOutcome(const Supervisor::Outcome& outcome) {
-  std::fprintf(stderr, "%s%s\n", outcome.stopped ? "" : kOwnFailure, outcome.cause.c_str());
+  PrintFailure(absl::StrCat(outcome.stopped ? "" : kOwnFailure, outcome.cause, "\n"));
   return outcome.exit_code;
 }
 

@@ -32,14 +32,15 @@ struct Greeting {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Endpoint>> Endpoint::Open(const std::string& listen,
-                                                         const std::string& host,
+                                                         const std::string& advertise,
                                                          const std::string& token) {
-  ASSIGN_OR_RETURN(const rpc::Address at, rpc::ParseAddress(listen));
+  std::string address = advertise.empty() ? listen : advertise;
+  ASSIGN_OR_RETURN(const rpc::Address reached, rpc::ParseAddress(address));
   ASSIGN_OR_RETURN(Socket socket, Socket::Listen(listen));
-  const std::string reached = !host.empty()                            ? host
-                              : at.host.find(':') == std::string::npos ? at.host
-                                                                       : "[" + at.host + "]";
-  std::string address = absl::StrCat(reached, ":", socket.port());
+  if (reached.port == 0) {
+    address.resize(address.rfind(':') + 1);
+    absl::StrAppend(&address, socket.port());
+  }
   return std::unique_ptr<Endpoint>(new Endpoint(std::move(socket), std::move(address), token));
 }
 

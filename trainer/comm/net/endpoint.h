@@ -33,10 +33,10 @@ struct Caller {
 
 class Endpoint {
  public:
-  // Listens at `listen`. Others reach the endpoint at `host`, or if that is empty at the host of
-  // `listen`. `token` is the job's.
+  // Listens at `listen`. Others reach the endpoint at `advertise` (port 0: the port of `listen`),
+  // or if that is empty at `listen`. `token` is the job's.
   static absl::StatusOr<std::unique_ptr<Endpoint>> Open(const std::string& listen,
-                                                        const std::string& host,
+                                                        const std::string& advertise,
                                                         const std::string& token);
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,30 +13,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
-#include "rpc/address.h"
+#include "rpc/resolve.h"
 
 namespace tandem::comm {
 
 namespace {
 
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-
 absl::Status ErrorOf(const std::string& what, const std::string& address, int error) {
   return absl::UnavailableError(absl::StrCat(what, " ", address, ": ", std::strerror(error)));
-}
-
-absl::StatusOr<AddressList> Resolve(const std::string& text, int type, int flags) {
-  ASSIGN_OR_RETURN(const rpc::Address address, rpc::ParseAddress(text));
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = type;
-  hints.ai_flags = flags | AI_NUMERICSERV;
-  const int error =
-      getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
-  if (error != 0)
-    return absl::UnavailableError(
-        absl::StrCat("no host ", address.host, ": ", gai_strerror(error)));
-  return AddressList(found, &freeaddrinfo);
 }
 
 void SetOption(int fd, int level, int name, int value) {
@@ -71,7 +54,7 @@ void Socket::Close() {
 }
 
 absl::StatusOr<Socket> Socket::Listen(const std::string& address) {
-  ASSIGN_OR_RETURN(const AddressList found, Resolve(address, SOCK_STREAM, AI_PASSIVE));
+  ASSIGN_OR_RETURN(const rpc::AddressList found, rpc::Resolve(address, SOCK_STREAM, AI_PASSIVE));
   Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) return ErrorOf("cannot listen at", address, errno);
   SetOption(socket.fd_, SOL_SOCKET, SO_REUSEADDR, 1);
@@ -81,7 +64,7 @@ absl::StatusOr<Socket> Socket::Listen(const std::string& address) {
 }
 
 absl::StatusOr<Socket> Socket::Connect(const std::string& address, absl::Time deadline) {
-  ASSIGN_OR_RETURN(const AddressList found, Resolve(address, SOCK_STREAM, 0));
+  ASSIGN_OR_RETURN(const rpc::AddressList found, rpc::Resolve(address, SOCK_STREAM));
   Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) return ErrorOf("cannot connect to", address, errno);
   SetOption(socket.fd_, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -130,19 +113,5 @@ Socket::Moved Socket::Receive(char* data, size_t size, size_t* done) const {
 
 bool Socket::AwaitReadable(absl::Time deadline) const { return AwaitEvent(fd_, POLLIN, deadline); }
 bool Socket::AwaitWritable(absl::Time deadline) const { return AwaitEvent(fd_, POLLOUT, deadline); }
-
-absl::StatusOr<std::string> HostTowards(const std::string& address) {
-  ASSIGN_OR_RETURN(const AddressList found, Resolve(address, SOCK_DGRAM, 0));
-  const Socket socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage own{};
-  socklen_t length = sizeof own;
-  char host[NI_MAXHOST];
-  if (!socket.is_open() || connect(socket.fd(), found->ai_addr, found->ai_addrlen) != 0 ||
-      getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&own), &length) != 0 ||
-      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, host, sizeof host, nullptr, 0,
-                  NI_NUMERICHOST) != 0)
-    return ErrorOf("no way to", address, errno);
-  return found->ai_family == AF_INET6 ? absl::StrCat("[", host, "]") : std::string(host);
-}
 
 }  // namespace tandem::comm

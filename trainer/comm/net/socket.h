@@ -45,7 +45,4 @@ class Socket {
   int fd_ = -1;
 };
 
-// The address of this machine that reaches `address`: the numeric host without a port.
-absl::StatusOr<std::string> HostTowards(const std::string& address);
-
 }  // namespace tandem::comm

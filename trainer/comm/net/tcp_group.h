@@ -73,7 +73,7 @@ class TcpGroup final : public QueuedGroup {
   const TcpGroupOptions options_;
   const std::unique_ptr<Links> links_;
   std::unique_ptr<TwoLevels> two_levels_;  // null: every two ranks exchange all
-  int num_splits_ = 0;                           // launching thread
+  int num_splits_ = 0;                     // launching thread
 };
 
 }  // namespace tandem::comm

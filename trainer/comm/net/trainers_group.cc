@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "rpc/address.h"
+#include "rpc/resolve.h"
 #include "trainer/comm/host/cpu_group.h"
 #include "trainer/comm/host/shared_rendezvous.h"
 #include "trainer/comm/net/tcp_group.h"
@@ -55,18 +56,18 @@ absl::StatusOr<std::vector<int>> MemoryOf(const TrainersGroupOptions& options,
 }
 
 absl::StatusOr<std::shared_ptr<Endpoint>> OpenEndpoint(const TrainersGroupOptions& options) {
-  std::string listen = options.listen, host;
+  std::string listen = options.listen, advertise = options.advertise;
   if (listen.empty()) {
-    ASSIGN_OR_RETURN(host, HostTowards(options.towards));
+    ASSIGN_OR_RETURN(const std::string host, rpc::HostTowards(options.towards));
     listen = absl::StrCat(host, ":0");
-  } else {
+  } else if (advertise.empty()) {
     ASSIGN_OR_RETURN(const rpc::Address address, rpc::ParseAddress(listen));
-    // Nobody can call an address that stands for all.
-    if (address.host == "0.0.0.0" || address.host == "::") {
-      ASSIGN_OR_RETURN(host, HostTowards(options.towards));
+    if (address.stands_for_all()) {
+      ASSIGN_OR_RETURN(const std::string host, rpc::HostTowards(options.towards));
+      advertise = absl::StrCat(host, ":0");
     }
   }
-  return Endpoint::Open(listen, host, options.token);
+  return Endpoint::Open(listen, advertise, options.token);
 }
 
 // The ranks of a group, in order.

@@ -25,6 +25,9 @@ struct TrainersGroupOptions {
   // Where this trainer listens, if it needs to; empty: at any port of the address through which it
   // reaches `towards`.
   std::string listen = "";
+  // Where others reach it, host:port (port 0: the port of `listen`). Empty: at `listen`, or where
+  // `listen` stands for all addresses, at the one through which this trainer reaches `towards`.
+  std::string advertise = "";
   std::string towards = "";  // host:port
 };
 

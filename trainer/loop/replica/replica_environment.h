@@ -36,6 +36,8 @@ struct ReplicaEnvironment {
   // replicas end after the same step. They write a checkpoint and return a summary with status
   // "stopped". The resumed run makes an evaluation that was due then.
   std::function<bool()> stop_requested = nullptr;
+  // Told once, when this replica's state is made or loaded and its first step is due.
+  std::function<absl::Status()> on_ready = nullptr;
   rpc::MasterClient* master = nullptr;  // for the trace; null: no master
   // For tests: the type of dense parameters, F32 or F64; same for all replicas.
   DType parameters = DType::F32;

@@ -12,12 +12,14 @@
 #include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/load_job.h"
-#include "trainer/cli/member.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/folder_lock.h"
 #include "trainer/cli/process/job_secret.h"
+#include "trainer/cli/process/scheduler.h"
 #include "trainer/cli/process/signals.h"
 #include "trainer/cli/report.h"
+#include "trainer/cli/roles/job_start.h"
+#include "trainer/cli/roles/member.h"
 #include "trainer/cli/run_folder.h"
 #include "trainer/comm/net/trainers_group.h"
 #include "trainer/job/job_options.h"
@@ -176,8 +178,23 @@ absl::StatusOr<std::unique_ptr<FolderLock>> LockOutput(const RoleOptions& option
   return lock;
 }
 
+// Proves that --out is one folder for all roles. Collective over trainers and servers.
+absl::Status ShareOutput(const RoleOptions& options, const Job& job, rpc::MasterClient& master) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(job.runtime().timeout_seconds());
+  return master.assignment().rank == 0 ? ProveSharedFolder(master, options.out, deadline)
+                                       : AnswerSharedFolder(master, options.out, deadline);
+}
+
+// Ends a run that has nothing left to do.
+absl::Status EndFinished(const RoleOptions& options, rpc::MasterClient& master) {
+  if (master.assignment().rank != 0) return absl::OkStatus();
+  if (options.log_format == report::LogFormat::TEXT) PrintFinished(options.out);
+  return TellLoaded(master);
+}
+
+// `health` is the role's; null: it answers no health checks.
 absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const Job& job,
-                   rpc::MasterClient& master, Abortable& abortable) {
+                   rpc::MasterClient& master, rpc::Server* health, Abortable& abortable) {
   const rpc::Assignment& assignment = master.assignment();
   const int num_trainers = static_cast<int>(assignment.MembersOf(TRAINER).size());
   ASSIGN_OR_RETURN(const job::ComputePlace place, PlaceOf(assignment, job));
@@ -186,7 +203,8 @@ absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const 
                            [&lock] {
                              if (lock) lock->MarkEnding();
                            });
-  if (IsFinished(options)) return absl::OkStatus();
+  RETURN_IF_ERROR(ShareOutput(options, job, master));
+  if (IsFinished(options)) return EndFinished(options, master);
   ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, kinds.ReadData(job));
   const int num_ps = static_cast<int>(assignment.MembersOf(PS).size());
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved,
@@ -205,6 +223,7 @@ absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const 
                                            .timeout = timeout,
                                            .hosts = {},
                                            .listen = options.listen,
+                                           .advertise = options.advertise,
                                            .towards = options.master};
   for (const rpc::Member& trainer : assignment.MembersOf(TRAINER))
     group_options.hosts.push_back(trainer.host);
@@ -229,16 +248,21 @@ absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const 
     RETURN_IF_ERROR(abortable.Add(device_group.group.get()));
     if (output != nullptr) output->Note(device_group.note);
   }
-  const auto summary = loop::RunReplica(job, *data,
-                                        {.resume = resumed,
-                                         .group = group,
-                                         .clients = clients,
-                                         .output = output.get(),
-                                         .device = place.device,
-                                         .device_group = device_group.group.get(),
-                                         .num_servers = num_ps,
-                                         .stop_requested = SignalReceived,
-                                         .master = &master});
+  const auto summary =
+      loop::RunReplica(job, *data,
+                       {.resume = resumed,
+                        .group = group,
+                        .clients = clients,
+                        .output = output.get(),
+                        .device = place.device,
+                        .device_group = device_group.group.get(),
+                        .num_servers = num_ps,
+                        .stop_requested = SignalReceived,
+                        .on_ready = [&]() -> absl::Status {
+                          if (health != nullptr) health->SetReady();
+                          return assignment.rank == 0 ? TellLoaded(master) : absl::OkStatus();
+                        },
+                        .master = &master});
   RETURN_IF_ERROR(summary.status());
   if (const std::string note = SharedMemoryNote(remote.reached, assignment, job);
       output != nullptr && !note.empty())
@@ -252,17 +276,22 @@ absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const 
 
 int RunTrainer(const RoleOptions& options, const tasks::Kinds& kinds) {
   Abortable abortable;
+  rpc::Server health;  // answers health checks alone, so it needs no secret
   std::unique_ptr<rpc::MasterClient> master;
   const absl::Status status = [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckOutPath(options));
-    ASSIGN_OR_RETURN(
-        const rpc::Credentials credentials,
-        CredentialsOfRole({options.secret_file, options.master, options.listen}, "trainer"));
+    if (!options.advertise.empty() && options.listen.empty())
+      return absl::InvalidArgumentError("--advertise goes with --listen, whose port others reach");
+    ASSIGN_OR_RETURN(const rpc::Credentials credentials,
+                     CredentialsOfRole(AccessOf(options), "trainer"));
     ASSIGN_OR_RETURN(const Job job, LoadJobOf(options, kinds));
+    RETURN_IF_ERROR(CheckWorldSize(job::NumTrainers(job)));
+    if (!options.health.empty()) RETURN_IF_ERROR(health.Start(options.health));
     ASSIGN_OR_RETURN(
         master, Join(options, TRAINER, job, credentials, options.listen,
                      [&abortable](absl::Status reason) { abortable.Abort(std::move(reason)); }));
-    return Train(options, kinds, job, *master, abortable);
+    return Train(options, kinds, job, *master, options.health.empty() ? nullptr : &health,
+                 abortable);
   }();
   return LeaveJob(TRAINER, options.index, master.get(), status);
 }

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "rpc/master/client.h"
+#include "trainer/cli/process/job_secret.h"
 #include "trainer/cli/run_options.h"
 
 namespace tandem {
@@ -35,10 +36,15 @@ class SignalWatch {
   std::thread thread_;
 };
 
+// How a role reaches the others, and what it must know for that.
+RoleAccess AccessOf(const RoleOptions& options);
+
 // Equal for roles that were given the same job and the same numbers of servers and trainers.
 uint64_t FingerprintOf(const Job& job, const RoleOptions& options);
 
-// Joins as `role` and catches signals from then on. Other members reach this process at `address`.
+// Joins as `role` and catches signals from then on. This process listens at `address`; others reach
+// it where --advertise says, or at rpc::ReachedAt. Returns when every member's name has an address.
+// While it waits, tells on stderr for whom.
 absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(
     const RoleOptions& options, Role role, const Job& job, const rpc::Credentials& credentials,
     const std::string& address, std::function<void(absl::Status)> on_failure);

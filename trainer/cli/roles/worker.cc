@@ -3,10 +3,10 @@
 #include "proto/wire.pb.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/load_job.h"
-#include "trainer/cli/member.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/job_secret.h"
 #include "trainer/cli/process/signals.h"
+#include "trainer/cli/roles/member.h"
 #include "trainer/remote/host.h"
 #include "trainer/remote/layer_modules.h"
 
@@ -16,9 +16,8 @@ namespace {
 
 absl::Status Serve(const RoleOptions& options, const tasks::Kinds& kinds,
                    std::unique_ptr<rpc::MasterClient>& client) {
-  ASSIGN_OR_RETURN(
-      const rpc::Credentials credentials,
-      CredentialsOfRole({options.secret_file, options.master, options.listen}, "worker"));
+  ASSIGN_OR_RETURN(const rpc::Credentials credentials,
+                   CredentialsOfRole(AccessOf(options), "worker"));
   ASSIGN_OR_RETURN(const Job job, LoadJobOf(options, kinds));
   ThreadPool pool(job.runtime().threads());
   remote::ModuleRegistry modules;

@@ -6,10 +6,11 @@
 #include "ps/server/service.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/load_job.h"
-#include "trainer/cli/member.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/job_secret.h"
 #include "trainer/cli/process/signals.h"
+#include "trainer/cli/roles/job_start.h"
+#include "trainer/cli/roles/member.h"
 
 namespace tandem::cli {
 
@@ -25,8 +26,7 @@ ps::FolderLimits FoldersOf(const RunOptions& options) {
 
 absl::Status Serve(const RoleOptions& options, const tasks::Kinds& kinds,
                    std::unique_ptr<rpc::MasterClient>& client) {
-  ASSIGN_OR_RETURN(const rpc::Credentials credentials,
-                   CredentialsOfRole({options.secret_file, options.master, options.listen}, "ps"));
+  ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(AccessOf(options), "ps"));
   ASSIGN_OR_RETURN(const Job job, LoadJobOf(options, kinds));
   ps::TableHost host(job.ps().threads());
   ps::EmbeddingService service(host);
@@ -49,6 +49,7 @@ absl::Status Serve(const RoleOptions& options, const tasks::Kinds& kinds,
   service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map, assignment.rank);
   absl::Status status;
   {
+    const ServerStart start(*client, server, options.out);
     const SignalWatch watch([] { return true; },
                             [&client] { client->Leave(SignalStatus()).IgnoreError(); });
     status = client->WaitForCompletion();
