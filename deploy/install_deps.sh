@@ -10,7 +10,10 @@ packages=(
   libgrpc++-dev protobuf-compiler-grpc  # Debian's gRPCConfig.cmake insists on the plugins
   libabsl-dev libdnnl-dev libcli11-dev libisal-dev libutf8proc-dev nlohmann-json3-dev
 )
-test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf clang-14)
+test_packages=(
+  libgtest-dev libgmock-dev libbenchmark-dev clang-14
+  python3-grpcio python3-protobuf python3-yaml python3-jsonschema
+)
 
 fail() {
   echo "install_deps: $1" >&2

@@ -59,7 +59,7 @@ void Membership::On(const RegisterEvent& event) {
   Entry* entry = Find(event);
   if (entry == nullptr) {
     if (Entry* predecessor = Predecessor(event);
-        predecessor != nullptr && (phase_ == Phase::REGISTERING || phase_ == Phase::RUNNING)) {
+        predecessor != nullptr && (ranked_ || phase_ == Phase::REGISTERING)) {
       return Refuse(event.call, RefuseSuccessor(*predecessor));
     }
     if (absl::Status refusal = CheckRegistration(event); !refusal.ok())
@@ -105,6 +105,7 @@ absl::Status Membership::CheckRegistration(const RegisterEvent& event) const {
         absl::StrCat(RoleName(role), " index ", event.preferred_index,
                      " does not exist: this job has ", Count(expected, role)));
   }
+  if (phase_ == Phase::FAILED) return absl::OkStatus();  // hears why
   for (const Entry& entry : entries_) {
     const bool same_place =
         event.preferred_index >= 0 && entry.preferred_index == event.preferred_index;
@@ -114,7 +115,7 @@ absl::Status Membership::CheckRegistration(const RegisterEvent& event) const {
                        HostPid(entry.member)));
     }
   }
-  if (phase_ != Phase::FAILED && Registered(role) >= expected) {
+  if (Registered(role) >= expected) {
     return absl::FailedPreconditionError(
         absl::StrCat("this job has ", Count(expected, role), " and no place is free"));
   }
@@ -141,14 +142,15 @@ Membership::Entry* Membership::Predecessor(const RegisterEvent& event) {
 absl::Status Membership::RefuseSuccessor(const Entry& predecessor) {
   const Member& member = predecessor.member;
   const double silence = now_ - predecessor.last_seen;
-  if (phase_ == Phase::RUNNING &&
-      (predecessor.left || silence >= options_.restart_silence_seconds)) {
+  const bool gone = predecessor.left || phase_ == Phase::FAILED || phase_ == Phase::COMPLETED ||
+                    silence >= options_.restart_silence_seconds;
+  if (ranked_ && gone) {
     const std::string restarted =
         absl::StrCat(MemberName(member.role, member.rank), " (", HostPid(member),
                      ") was restarted, and its state is lost");
     if (!predecessor.left) Fail(absl::UnavailableError(restarted));
     return absl::AbortedError(absl::StrCat(
-        "this process has taken the place of another one in a running job: ", restarted));
+        "this process has taken the place of another one in a job that has begun: ", restarted));
   }
   return absl::UnavailableError(absl::StrFormat(
       "another process has registered as %s of %s at %s; its place is free when it has been silent "

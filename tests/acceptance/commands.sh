@@ -1,4 +1,4 @@
-# stress, quickstart, sanitizers: whole commands. Sourced by run.sh.
+# stress, quickstart, kubernetes, sanitizers: whole commands. Sourced by run.sh.
 
 accept_quickstart() {
   local began code
@@ -13,6 +13,17 @@ accept_quickstart() {
   seconds=$(since "$began")
   row "quickstart, second run" "< 120 s" "$seconds s, exit code $code" \
     "$(verdict test "$code $(verdict within "$seconds" 0 119.9)" = "0 pass")"
+}
+
+# A skipped test says why in its log.
+accept_kubernetes() {
+  local name code log
+  for name in cluster lost late same_pid badinput image; do
+    log=$work/kubernetes-$name.txt
+    tests/deploy/run.sh "$name" >"$log" 2>&1
+    code=$?
+    row "Kubernetes manifests: $name" "nothing missed" "$(tail -1 "$log")" "$(verdict test $code -eq 0)"
+  done
 }
 
 accept_sanitizers() {

@@ -4,7 +4,7 @@
 # program than the build's (tests/gpu/bands.sh).
 set -uo pipefail
 
-names=(hashes losses layouts reshard memory bytes hybrid pipeline timeline hosts lost lastfm modes densetables text newitems retail movies resume killed elastic damage stops speed faults badinput strangers stress quickstart sanitizers)
+names=(hashes losses layouts reshard memory bytes hybrid pipeline timeline hosts lost lastfm modes densetables text newitems retail movies resume killed elastic damage stops speed faults badinput strangers stress quickstart kubernetes sanitizers)
 usage="usage: tests/acceptance/run.sh [NAME...]   names: ${names[*]}; a number after stops: how many, default 200"
 
 num_stops=200
@@ -15,7 +15,7 @@ for name in "${chosen[@]}"; do
     hashes | losses | layouts | reshard | memory | bytes | hybrid | pipeline | timeline | hosts | lost | lastfm | modes | densetables | text | resume | killed | elastic | damage | stops | speed) ;;
     [1-9] | [1-9][0-9] | [1-9][0-9][0-9]) num_stops=$name ;;
     newitems | retail | movies) ;;
-    faults | badinput | strangers | stress | quickstart | sanitizers) ;;
+    faults | badinput | strangers | stress | quickstart | kubernetes | sanitizers) ;;
     -h | --help) echo "$usage" && exit 0 ;;
     *) echo "run.sh: unknown name \"$name\"; $usage" >&2 && exit 2 ;;
   esac

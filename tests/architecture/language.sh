@@ -49,12 +49,13 @@ widths() {
     }'
 }
 
-# A README is read in one go: the root one in 150 lines, that of a room in 60.
+# A README is read in one go: the root one in 150 lines, that of a room in 60. One is a walk through commands.
 lengths() {
   local file limit
   readmes | { grep -E '(^|/)README\.md$' || true; } | while read -r file; do
     limit=60
     [[ $file == ./README.md ]] && limit=150
+    [[ $file == ./deploy/k8s/README.md ]] && limit=110
     (($(wc -l <"$file") <= limit)) || echo "$file: $(wc -l <"$file") lines; allowed: $limit"
   done
   true

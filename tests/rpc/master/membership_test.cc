@@ -415,11 +415,26 @@ TEST(MembershipTest, ARestartedMemberEndsTheJobAndIsRefused) {
   EXPECT_EQ(script->phase(), Phase::RUNNING);
   const uint64_t late = script.Register(103, PS, "pod", 1, 0, kJob, "second");
   EXPECT_EQ(script.Refusal(late),
-            absl::AbortedError("this process has taken the place of another one in a running job: "
-                               "ps-0 (pod pid 1) was restarted, and its state is lost"));
+            absl::AbortedError("this process has taken the place of another one in a job that has "
+                               "begun: ps-0 (pod pid 1) was restarted, and its state is lost"));
   EXPECT_EQ(script->phase(), Phase::FAILED);
   EXPECT_EQ(script->failure(),
             absl::UnavailableError("ps-0 (pod pid 1) was restarted, and its state is lost"));
+}
+
+// A peer may notice the end of a member before the member returns.
+TEST(MembershipTest, WhoReturnsToAFailedJobIsNotTakenForAWrongConfiguration) {
+  Script script(0, 2);
+  script.Register(100, TRAINER, "host", 1, 0, kJob, "a");
+  script.Register(100, TRAINER, "pod", 1, 1, kJob, "first");
+  script.Leave(101, TRAINER, 0, absl::UnavailableError("trainer-1 is gone"), "a");
+  ASSERT_EQ(script->phase(), Phase::FAILED);
+  const uint64_t restarted = script.Register(101, TRAINER, "pod", 1, 1, kJob, "second");
+  EXPECT_TRUE(absl::IsAborted(script.Refusal(restarted))) << script.Refusal(restarted);
+  // A process of another pid is told how the job ended.
+  const uint64_t other = script.Register(101, TRAINER, "pod", 7, 1, kJob, "third");
+  EXPECT_TRUE(script.Answered(other) && script.Refusal(other).ok()) << script.Refusal(other);
+  EXPECT_EQ(script.Rank(other), -1);
 }
 
 TEST(MembershipTest, ATrainerThatIsStartedAgainAfterItsEndDoesNotEndTheJob) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <pthread.h>
 #include <thread>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 
@@ -38,7 +39,8 @@ sigset_t Stops() {
   sigemptyset(&one);
   sigaddset(&one, signal);
   pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
-  while (true) raise(signal);
+  raise(signal);
+  _exit(128 + signal);  // the default action does not end a container's first process
 }
 
 // Only this thread takes signals of the process: stops become values, all others get their handler

@@ -1,0 +1,1 @@
+"""A node and a Job controller for tests: runs rendered manifests with runc on this machine."""

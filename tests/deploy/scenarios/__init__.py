@@ -1,0 +1,1 @@
+"""Shows how Tandem behaves on a cluster: one module for each name of run.sh."""
