@@ -61,6 +61,8 @@ class RemoteTables : public TableAdmin {
   // Counts servers whose pulls and pushes use shared memory, among the streams opened so far. Any
   // thread.
   int num_shared() const { return servers_.num_shared(); }
+  // Bytes of steps' messages to a server and of its answers, without headers. Any thread.
+  rpc::Traffic traffic(size_t server) const { return servers_.traffic(server); }
 
  protected:
   Servers& servers() { return servers_; }

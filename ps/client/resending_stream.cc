@@ -78,6 +78,7 @@ void ResendingStream::Pump() {
       queue_.pop_front();
       sent_.push_back(message);
     }
+    traffic_.Count({message->payload.size(), 0});
     stream->Send(message->payload)
         .OnReady([self = shared_from_this(), message,
                   generation](const absl::StatusOr<rpc::Payload>& answer) {
@@ -121,6 +122,7 @@ ResendingStream::Messages ResendingStream::Requeue() {
 
 void ResendingStream::OnAnswer(const std::shared_ptr<Message>& message, uint64_t generation,
                                const absl::StatusOr<rpc::Payload>& answer) {
+  if (answer.ok()) traffic_.Count({0, answer->size()});
   Messages ended;
   std::shared_ptr<rpc::ClientStream> broken;  // destroyed after the lock is released
   absl::Status status = answer.status();

@@ -18,6 +18,7 @@
 #include "ps/client/timer.h"
 #include "rpc/channel.h"
 #include "rpc/payload.h"
+#include "rpc/traffic.h"
 
 namespace tandem::ps {
 
@@ -35,6 +36,8 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
   void Send(Message message);
   // Like ClientStream::Allocate of the open stream. Any later stream can send the memory.
   std::shared_ptr<Buffer> Allocate(size_t num_bytes);
+  // Bytes of messages and answers, those that were sent twice too.
+  rpc::Traffic traffic() const { return traffic_.total(); }
   // Ends all messages, present and future, with `reason`.
   void Close(absl::Status reason);
 
@@ -59,6 +62,7 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
 
   const Open open_;
   const std::shared_ptr<Timer> timer_;
+  rpc::TrafficCounter traffic_;
   absl::Mutex mutex_;
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<rpc::ClientStream> stream_ ABSL_GUARDED_BY(mutex_);

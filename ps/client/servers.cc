@@ -161,6 +161,12 @@ void Servers::CallAll(const char* method, const std::string& what, std::string r
   CallEach(method, what, std::vector<Payload>(size(), Payload(std::move(request))), deadline, then);
 }
 
+rpc::Traffic Servers::traffic(size_t server) const {
+  rpc::Traffic sum;
+  for (const auto& stream : servers_[server].streams) sum += stream->traffic();
+  return sum;
+}
+
 int Servers::num_shared() const {
   int count = 0;
   for (const Server& server : servers_) {

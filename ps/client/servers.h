@@ -78,6 +78,8 @@ class Servers {
   void CallAll(const char* method, const std::string& what, std::string request,
                absl::Time deadline, const std::function<void(Replies)>& then);
 
+  // Bytes of all streams to a server.
+  rpc::Traffic traffic(size_t server) const;
   // Counts servers whose streams use shared memory, among the streams opened so far.
   int num_shared() const;
   // Fails all operations and calls in flight, and all later ones, with `reason`.

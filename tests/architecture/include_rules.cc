@@ -163,6 +163,10 @@ constexpr Room kRooms[] = {
      "kernels "
      "kernels/memory kernels/base"},
     {"trainer/bench", "trainer/ ps/ rpc/ proto kernels/"},
+    {"trainer/bench/sync",
+     "trainer/bench trainer/cli trainer/cli/process trainer/cli/roles trainer/report trainer/optim "
+     "trainer/autograd trainer/comm trainer/comm/host trainer/comm/net ps/client ps/server rpc "
+     "rpc/master proto kernels/memory kernels/base"},
     {"trainer/main.cc", "trainer/cli trainer/bench"},
 
     {"examples/",

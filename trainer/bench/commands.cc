@@ -188,6 +188,26 @@ void AddPullPush(CLI::App& bench, int* code) {
   command->callback([=] { *code = BenchPullPush(*options); });
 }
 
+void AddSync(CLI::App& bench, int* code) {
+  const auto options = std::make_shared<SyncOptions>();
+  auto* command = bench.add_subcommand(
+      "sync", "how long trainers take to synchronise weights, by a ring and by parameter servers");
+  command->add_flag("--quick", options->quick, "fewer points, in at most 4 minutes");
+  command->add_option("--link", options->links, "shm (shared memory) or tcp; default: both")
+      ->check(CLI::IsMember({"shm", "tcp"}))
+      ->type_name("shm|tcp");
+  command->add_option("--bytes", options->bytes, "points of these sizes alone; default: all");
+  command->add_option("--json", options->json, "write the figures as JSON")->type_name("FILE");
+  for (auto [name, value] : {std::pair("--role", &options->role),
+                             {"--point", &options->point},
+                             {"--master", &options->master},
+                             {"--secret-file", &options->secret_file}}) {
+    command->add_option(name, *value, "")->group("");  // for the processes that the command starts
+  }
+  command->add_option("--index", options->index, "")->group("");
+  command->callback([=] { *code = BenchSync(*options); });
+}
+
 }  // namespace
 
 void AddBenchCommands(CLI::App& app, const tasks::Kinds& kinds, int* code) {
@@ -199,6 +219,7 @@ void AddBenchCommands(CLI::App& app, const tasks::Kinds& kinds, int* code) {
   AddPullPush(*bench, code);
   AddAllReduce(*bench, code);
   AddScheduleBench(*bench, code);
+  AddSync(*bench, code);
 }
 
 }  // namespace tandem::bench

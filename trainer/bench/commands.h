@@ -82,6 +82,18 @@ struct PullPushOptions {
 };
 int BenchPullPush(const PullPushOptions& options);
 
+struct SyncOptions {
+  bool quick = false;              // fewer points, for shorter times
+  std::vector<std::string> links;  // shm, tcp; empty: both
+  std::vector<uint64_t> bytes;     // sizes of all weights; empty: all
+  std::string json;                // file for the figures; empty: none
+  // Set in a process that this command starts: server or trainer, its point, and the addresses of
+  // the others. Empty in the command itself.
+  std::string role, point, master, secret_file;
+  int index = -1;
+};
+int BenchSync(const SyncOptions& options);
+
 // Adds `bench` to `app` (cli::AddCommands).
 void AddBenchCommands(CLI::App& app, const tasks::Kinds& kinds, int* code);
 

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "rpc/traffic.h"
 #include "trainer/comm/collective.h"
 #include "trainer/comm/flight_log.h"
 #include "trainer/comm/process_group.h"
@@ -30,6 +31,10 @@ class QueuedGroup : public ProcessGroup {
   int rank() const final { return rank_; }
   int size() const final { return size_; }
   uint64_t bytes_moved() const final { return bytes_moved_; }
+  // The bytes of arrays that this rank's operations have exchanged with other ranks. TCP counts
+  // bytes of its connections, groups of shared memory those that one rank reads or writes in the
+  // other's place. 0 for groups of a device.
+  rpc::Traffic traffic() const { return traffic_.total(); }
 
   Work AllReduce(const ArrayView& view, CollectiveArgs args) final;
   Work AllGather(const ArrayView& output, const ArrayView& input, CollectiveArgs args) final;
@@ -64,6 +69,7 @@ class QueuedGroup : public ProcessGroup {
   // all ranks counts.
   virtual void AbortPeers(const absl::Status& reason) = 0;
 
+  void CountTraffic(const rpc::Traffic& more) { traffic_.Count(more); }
   // Prepends the group, this rank and the operation to the status message of Run's error.
   absl::Status InContext(const Collective& collective, const absl::Status& status) const;
   // Returns DeadlineExceeded that names the missing ranks and this rank's last operations.
@@ -107,6 +113,8 @@ class QueuedGroup : public ProcessGroup {
   std::shared_ptr<Splits> siblings_;  // lists this group; null if the group is not split off
   FlightLog log_;
   uint64_t num_collectives_ = 0, num_messages_ = 0, bytes_moved_ = 0;  // launching thread
+
+  rpc::TrafficCounter traffic_;
 
   mutable absl::Mutex mutex_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

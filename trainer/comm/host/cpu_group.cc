@@ -128,6 +128,7 @@ absl::Status CpuGroup::OneShotAllReduce(const Collective& mine, const Waiter& wa
   const Description& what = mine.description;
   Copy(board_->next_slot(), At(mine.input, 0), what.count * ElementBytes(mine));
   RETURN_IF_ERROR(EnterTogether({what}, waiter));
+  CountBothWays((size() - 1) * what.count * ElementBytes(mine));
   for (int64_t block = 0; block < NumBlocks(what.count, size()); ++block) {
     for (int c = 0; c < size(); ++c) {
       const Range chunk = ChunkRange(BlockRange(what.count, size(), block), size(), c);
@@ -180,6 +181,8 @@ absl::Status CpuGroup::RingStep(const Collective& mine, int64_t block, int step,
     if (sends) Copy(board_->ring_outbox(), own, num_bytes);
   }
   board_->AdvanceRing(receives, sends);
+  const auto moved = static_cast<uint64_t>(num_bytes);
+  CountTraffic({sends ? moved : 0, receives ? moved : 0});
   return absl::OkStatus();
 }
 
@@ -193,6 +196,7 @@ absl::Status CpuGroup::PhasedAllReduce(const Collective& mine, const Waiter& wai
     Copy(board_->next_slot(), At(mine.input, begin), range.size() * element);
     RETURN_IF_ERROR(EnterTogether({what}, waiter));
     const Range share = ChunkRange(range, size(), rank());
+    CountBothWays(((size() - 2) * share.size() + range.size()) * element);
     auto source = [&](int r) { return board_->slot(r) + (share.begin - begin) * element; };
     char* outputs[] = {board_->next_slot() + (share.begin - begin) * element,
                        At(mine.output, share.begin)};
@@ -221,8 +225,10 @@ absl::Status CpuGroup::ZeroCopyAllReduce(const Collective& mine, const Waiter& w
   std::vector<char*> arrays(size()), outputs(size());
   for (int r = 0; r < size(); ++r) arrays[r] = segment->memory->data() + board_->post(r).offset;
   for (int64_t block = 0; block < NumBlocks(what.count, size()); ++block) {
-    const Range chunk = ChunkRange(BlockRange(what.count, size(), block), size(), rank());
+    const Range whole = BlockRange(what.count, size(), block),
+                chunk = ChunkRange(whole, size(), rank());
     const int64_t offset = chunk.begin * ElementBytes(mine);
+    CountBothWays(((size() - 2) * chunk.size() + whole.size()) * ElementBytes(mine));
     for (int r = 0; r < size(); ++r) outputs[r] = arrays[r] + offset;
     ReduceOverRanks(
         ReductionOf(what, size(), rank()), [&](int r) { return arrays[r] + offset; }, outputs,
@@ -238,6 +244,7 @@ absl::Status CpuGroup::RunAllGather(const Collective& mine, const Waiter& waiter
     const int64_t piece = std::min(SharedBoard::kPhaseSlotBytes, share - begin);
     Copy(board_->next_slot(), At(mine.input, 0) + begin, piece);
     RETURN_IF_ERROR(EnterTogether({mine.description}, waiter));
+    CountBothWays((size() - 1) * piece);
     for (int r = 0; r < size(); ++r)
       Copy(At(mine.output, 0) + r * share + begin, board_->slot(r), piece);
     begin += piece;
@@ -257,6 +264,7 @@ absl::Status CpuGroup::RunReduceScatter(const Collective& mine, const Waiter& wa
            n * element);
     }
     RETURN_IF_ERROR(EnterTogether({what}, waiter));
+    CountBothWays((size() - 1) * n * element);
     auto source = [&](int r) { return board_->slot(r) + rank() * piece * element; };
     char* output = At(mine.output, begin);
     ReduceOverRanks(ReductionOf(what, size(), rank()), source, {&output, 1}, n);
@@ -274,6 +282,9 @@ absl::Status CpuGroup::RunBroadcast(const Collective& mine, const Waiter& waiter
     if (rank() == root) Copy(board_->next_slot(), At(mine.input, 0) + begin, piece);
     RETURN_IF_ERROR(EnterTogether({mine.description}, waiter));
     if (rank() != root) Copy(At(mine.output, 0) + begin, board_->slot(root), piece);
+    const auto moved = static_cast<uint64_t>(piece);
+    CountTraffic(rank() == root ? rpc::Traffic{moved * static_cast<uint64_t>(size() - 1), 0}
+                                : rpc::Traffic{0, moved});
     begin += piece;
   } while (begin < num_bytes);
   return absl::OkStatus();
@@ -306,6 +317,7 @@ absl::Status CpuGroup::RunAllToAllV(const Collective& mine, const Waiter& waiter
     for (int r = 0; r < size(); ++r) {
       const int64_t n = piece(mine.send_counts[r], at);
       if (n > 0) Copy(board_->next_slot() + r * cell, source + at, n);
+      if (n > 0 && r != rank()) CountTraffic({static_cast<uint64_t>(n), 0});
       source += mine.send_counts[r] * element;
     }
     RETURN_IF_ERROR(EnterTogether(post, waiter));
@@ -313,6 +325,7 @@ absl::Status CpuGroup::RunAllToAllV(const Collective& mine, const Waiter& waiter
     for (int r = 0; r < size(); ++r) {
       const int64_t n = piece(mine.recv_counts[r], at);
       if (n > 0) Copy(target + at, board_->slot(r) + rank() * cell, n);
+      if (n > 0 && r != rank()) CountTraffic({0, static_cast<uint64_t>(n)});
       target += mine.recv_counts[r] * element;
     }
   }
@@ -348,6 +361,7 @@ absl::Status CpuGroup::RunMessages(const Collective& mine, const Waiter& waiter)
       receiving = num_received < to_receive;
     }
   }
+  CountTraffic({static_cast<uint64_t>(num_sent), static_cast<uint64_t>(num_received)});
   return absl::OkStatus();
 }
 

@@ -58,6 +58,11 @@ class CpuGroup final : public QueuedGroup {
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
   void AbortPeers(const absl::Status& reason) override;
 
+  // Counts bytes that move both ways: this rank reads or writes them at the others, and the others
+  // as many here.
+  void CountBothWays(int64_t num_bytes) {
+    CountTraffic({static_cast<uint64_t>(num_bytes), static_cast<uint64_t>(num_bytes)});
+  }
   // Enters a phase and checks that all ranks run this operation.
   absl::Status EnterTogether(const SharedBoard::Post& post, const Waiter& waiter);
 

@@ -47,6 +47,7 @@ absl::Status Exchange::Move(int peer, Direction direction, bool* moved) {
         return absl::UnavailableError("the connection ended");
       }
       turn += piece.done - before;
+      (direction == Direction::OUT ? traffic_.sent : traffic_.received) += piece.done - before;
     }
     *moved = true;
     if (piece.done < piece.size) continue;

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "rpc/traffic.h"
 #include "trainer/comm/net/socket.h"
 
 namespace tandem::comm {
@@ -42,6 +43,7 @@ class Exchange {
   // `unfinished` then says whose pieces are missing.
   absl::Status Run(const Watch& watch, absl::Time deadline);
   const std::vector<int>& unfinished() const { return unfinished_; }
+  const rpc::Traffic& traffic() const { return traffic_; }  // of Run
 
  private:
   struct Piece {
@@ -66,6 +68,7 @@ class Exchange {
   const std::vector<Socket>& connections_;
   std::vector<Peer> peers_;
   std::vector<int> unfinished_;
+  rpc::Traffic traffic_;
 };
 
 }  // namespace tandem::comm

@@ -180,6 +180,7 @@ void TcpGroup::AbortPeers(const absl::Status& reason) {
 absl::Status TcpGroup::Finish(Exchange& exchange, absl::Time deadline) {
   const Exchange::Watch watch{links_->said_fds(), [this] { return links_->Said(); }};
   const absl::Status status = exchange.Run(watch, deadline);
+  CountTraffic(exchange.traffic());
   std::string names;
   for (const int r : exchange.unfinished())
     absl::StrAppend(&names, names.empty() ? "" : ", ", RankName(options_.names, r));

@@ -1,0 +1,37 @@
+// The points that `tandem bench sync` measures: who synchronises what, how, over which link.
+// Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/bench.pb.h"
+
+namespace tandem::bench {
+
+// A fixed list, not a full product. `quick`: fewer points, for shorter times.
+std::vector<SyncPoint> SyncPoints(bool quick);
+
+// "ring dense 1 MB, 2 trainers, shm".
+std::string NameOf(const SyncPoint& point);
+std::string NameOf(SyncPoint::Link link);
+// "64 KB", "1 MB".
+std::string SizeText(uint64_t bytes);
+
+// Rows have numbers 1 .. RowsOf.
+uint64_t RowsOf(const SyncPoint& point);
+// The distinct rows whose gradients a trainer has in a step, ascending. Steps take turns with
+// kSyncBatches batches.
+inline constexpr uint64_t kSyncBatches = 4;
+std::vector<uint64_t> IdsOf(const SyncPoint& point, uint32_t trainer, uint64_t step);
+
+// The gradient of a trainer for a weight; equal in all steps.
+float GradientOf(uint32_t trainer, uint64_t id, uint32_t column);
+// The weight after `steps` steps, from 0, in f64: what both ways have to reach.
+double WeightAfter(const SyncPoint& point, uint64_t id, uint32_t column, uint64_t steps);
+
+// The step of Adagrad that both ways make.
+inline constexpr double kSyncRate = 0.01, kSyncEpsilon = 1e-8;
+
+}  // namespace tandem::bench

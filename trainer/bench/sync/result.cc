@@ -1,0 +1,55 @@
+#include "trainer/bench/sync/result.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "trainer/bench/figures.h"
+#include "trainer/bench/sync/points.h"
+
+namespace tandem::bench {
+
+SyncResult ResultOf(const SyncPoint& point, const std::vector<SyncFigures>& trainers) {
+  SyncResult result{.point = point};
+  std::vector<double> microseconds;
+  for (int i = 0; i < trainers[0].end_size(); ++i) {
+    double begin = 0, end = 0;  // the last one's, of both
+    for (const SyncFigures& trainer : trainers) {
+      begin = std::max(begin, trainer.begin(i));
+      end = std::max(end, trainer.end(i));
+    }
+    microseconds.push_back((end - begin) * 1e6);
+  }
+  result.microseconds = Median(microseconds);
+  result.low = Quantile(microseconds, 0.1);
+  result.high = Quantile(microseconds, 0.9);
+  const auto num_trainers = static_cast<double>(trainers.size());
+  for (const SyncFigures& trainer : trainers) {
+    result.first_microseconds = std::max(result.first_microseconds, trainer.first_seconds() * 1e6);
+    result.share += trainer.share() / num_trainers;
+    result.bytes_per_trainer += (trainer.sent() + trainer.received()) / num_trainers;
+    for (const double bytes : trainer.to_server())
+      result.bytes_per_server += bytes / point.servers();
+    result.cpu_us_trainers += trainer.cpu_seconds() * 1e6;
+    for (const double seconds : trainer.server_cpu_seconds())
+      result.cpu_us_servers += seconds * 1e6;
+    if (result.wrong.empty()) result.wrong = trainer.wrong();
+  }
+  return result;
+}
+
+std::string JsonOf(const SyncResult& result) {
+  const SyncPoint& point = result.point;
+  const bool ring = point.way() == SyncPoint::RING, table = point.what() == SyncPoint::TABLE;
+  return absl::StrFormat(
+      R"({"way":"%s","what":"%s","bytes":%d,"dim":%d,"share":%.9g,"ids":"%s","trainers":%d,)"
+      R"("servers":%d,"link":"%s","microseconds":%.2f,"low":%.2f,"high":%.2f,)"
+      R"("first_microseconds":%.2f,"bytes_per_trainer":%.0f,"bytes_per_server":%.0f,)"
+      R"("cpu_us_trainers":%.2f,"cpu_us_servers":%.2f,"correct":%s})",
+      ring ? "ring" : "ps", table ? "table" : "dense", point.bytes(), point.dim(), result.share,
+      point.ids() == PullPushCase::ZIPF ? "zipf" : "uniform", point.trainers(),
+      ring ? 0 : point.servers(), NameOf(point.link()), result.microseconds, result.low,
+      result.high, result.first_microseconds, result.bytes_per_trainer, result.bytes_per_server,
+      result.cpu_us_trainers, result.cpu_us_servers, result.wrong.empty() ? "true" : "false");
+}
+
+}  // namespace tandem::bench
