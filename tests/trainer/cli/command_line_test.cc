@@ -64,9 +64,9 @@ TEST(CommandLineTest, AMistypedCommandNamesTheNearest) {
   EXPECT_EQ(CodeOf({"bench", "stp"}, &errors), 2);
   EXPECT_EQ(errors, "error: no command \"bench stp\"; did you mean \"bench step\"?\n");
   EXPECT_EQ(CodeOf({"help", "bench", "xyzzy"}, &errors), 2);
-  EXPECT_EQ(
-      errors,
-      "error: no command \"bench xyzzy\"; there are store, step, pull-push, allreduce, schedule\n");
+  EXPECT_EQ(errors,
+            "error: no command \"bench xyzzy\"; there are store, step, pull-push, allreduce, "
+            "schedule, sync\n");
 }
 
 TEST(CommandLineTest, HelpNamesTheCommandInItsUsageLine) {

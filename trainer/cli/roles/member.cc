@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(
     const std::string& address, std::function<void(absl::Status)> on_failure) {
   const absl::Duration timeout = absl::Seconds(options.join_timeout.value_or(kJoinTimeout));
   const std::string name = NameOf(role, options.index);
-  const auto on_wait = [&name](const std::string& text) {
+  const auto on_wait = [name](const std::string& text) {
     std::fputs(RoleLine(name, text).c_str(), stderr);
   };
   rpc::PeriodicNote note(on_wait);
