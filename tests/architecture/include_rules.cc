@@ -164,9 +164,9 @@ constexpr Room kRooms[] = {
      "kernels/memory kernels/base"},
     {"trainer/bench", "trainer/ ps/ rpc/ proto kernels/"},
     {"trainer/bench/sync",
-     "trainer/bench trainer/cli trainer/cli/process trainer/cli/roles trainer/report trainer/optim "
-     "trainer/autograd trainer/comm trainer/comm/host trainer/comm/net ps/client ps/server rpc "
-     "rpc/master proto kernels/memory kernels/base"},
+     "trainer/bench trainer/cli trainer/cli/process trainer/report trainer/optim trainer/autograd "
+     "trainer/comm trainer/comm/host trainer/comm/net ps/client rpc rpc/master proto "
+     "kernels/memory kernels/base"},
     {"trainer/main.cc", "trainer/cli trainer/bench"},
 
     {"examples/",

@@ -22,7 +22,7 @@ class BenchSyncTest : public testing::Test {
   }
   static std::vector<support::RunningProcess> Children(pid_t parent) {
     std::vector<support::RunningProcess> children;
-    for (const auto& process : support::ProcessesMentioning("--point")) {
+    for (const auto& process : support::ProcessesMentioning("--case")) {
       if (process.parent == parent) children.push_back(process);
     }
     return children;

@@ -111,6 +111,17 @@ void AddScheduleBench(CLI::App& bench, int* code) {
   command->callback([=] { *code = BenchSchedule(*options); });
 }
 
+// Hidden: for the processes that a command starts.
+void AddMemberFlags(CLI::App& command, MemberOptions& options) {
+  for (auto [name, value] : {std::pair("--role", &options.role),
+                             {"--case", &options.what},
+                             {"--master", &options.master},
+                             {"--secret-file", &options.secret_file}}) {
+    command.add_option(name, *value, "")->group("");
+  }
+  command.add_option("--index", options.index, "")->group("");
+}
+
 void AddPullPushFlags(CLI::App& command, PullPushOptions& options) {
   command
       .add_option("--mode", options.modes,
@@ -171,13 +182,7 @@ void AddPullPushFlags(CLI::App& command, PullPushOptions& options) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command.add_option("--json", options.json, "write the figures as JSON")->type_name("FILE");
-  for (auto [name, value] : {std::pair("--role", &options.role),
-                             {"--case", &options.one_case},
-                             {"--master", &options.master}}) {
-    command.add_option(name, *value, "")->group("");  // for the processes that the command starts
-  }
-  command.add_option("--index", options.index, "")->group("");
-  command.add_option("--secret-file", options.secret_file, "")->group("");
+  AddMemberFlags(command, options.member);
 }
 
 void AddPullPush(CLI::App& bench, int* code) {
@@ -198,13 +203,7 @@ void AddSync(CLI::App& bench, int* code) {
       ->type_name("shm|tcp");
   command->add_option("--bytes", options->bytes, "points of these sizes alone; default: all");
   command->add_option("--json", options->json, "write the figures as JSON")->type_name("FILE");
-  for (auto [name, value] : {std::pair("--role", &options->role),
-                             {"--point", &options->point},
-                             {"--master", &options->master},
-                             {"--secret-file", &options->secret_file}}) {
-    command->add_option(name, *value, "")->group("");  // for the processes that the command starts
-  }
-  command->add_option("--index", options->index, "")->group("");
+  AddMemberFlags(*command, options->member);
   command->callback([=] { *code = BenchSync(*options); });
 }
 

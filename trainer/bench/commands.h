@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/bench/members.h"
 #include "trainer/tasks/kinds/kinds.h"
 
 namespace CLI {
@@ -75,10 +76,7 @@ struct PullPushOptions {
   double seconds = 0.6;
   uint32_t repetitions = 5;
   std::string json;  // file for the figures; empty: none
-  // Set in a process that this command starts: server or client, its case, and the addresses of the
-  // others. Empty in the command itself.
-  std::string role, one_case, master, secret_file;
-  int index = -1;
+  MemberOptions member;
 };
 int BenchPullPush(const PullPushOptions& options);
 
@@ -87,10 +85,7 @@ struct SyncOptions {
   std::vector<std::string> links;  // shm, tcp; empty: both
   std::vector<uint64_t> bytes;     // sizes of all weights; empty: all
   std::string json;                // file for the figures; empty: none
-  // Set in a process that this command starts: server or trainer, its point, and the addresses of
-  // the others. Empty in the command itself.
-  std::string role, point, master, secret_file;
-  int index = -1;
+  MemberOptions member;
 };
 int BenchSync(const SyncOptions& options);
 

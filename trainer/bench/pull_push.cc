@@ -3,105 +3,25 @@
 // their master and prints the clients' reports.
 #include <algorithm>
 #include <cstdio>
-#include <google/protobuf/text_format.h>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "ps/wire/wire_codec.h"
-#include "rpc/master/service.h"
-#include "rpc/server.h"
 #include "trainer/bench/batches.h"
 #include "trainer/bench/commands.h"
 #include "trainer/bench/figures.h"
+#include "trainer/bench/members.h"
 #include "trainer/bench/pull_push_roles.h"
 #include "trainer/bench/pull_push_summary.h"
 #include "trainer/bench/pull_push_table.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/signals.h"
-#include "trainer/cli/process/supervisor.h"
 
 namespace tandem::bench {
 
 namespace {
-
-// The reports of the clients of one case.
-class Reports {
- public:
-  void Register(rpc::Server& server) {
-    server.Handle("tandem.BenchService", "Report", rpc::MethodKind::UNARY,
-                  [this](rpc::Payload request, rpc::Reply reply) {
-                    const std::string_view bytes = request.Flatten();
-                    PullPushFigures figures;
-                    if (!figures.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-                      return reply(absl::InvalidArgumentError("malformed report"));
-                    }
-                    {
-                      absl::MutexLock lock(&mutex_);
-                      figures_.push_back(std::move(figures));
-                    }
-                    reply(rpc::Payload());
-                  });
-  }
-  std::vector<PullPushFigures> Take() {
-    absl::MutexLock lock(&mutex_);
-    return std::move(figures_);
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::vector<PullPushFigures> figures_ ABSL_GUARDED_BY(mutex_);
-};
-
-std::vector<std::string> RoleArguments(const PullPushCase& bench, const char* role,
-                                       const std::string& master, uint32_t index) {
-  std::string text;
-  google::protobuf::TextFormat::Printer printer;
-  printer.SetSingleLineMode(true);
-  printer.PrintToString(bench, &text);
-  return {"bench",   "pull-push",         "--role",        role, "--case", text, "--master", master,
-          "--index", absl::StrCat(index), "--secret-file", "-"};
-}
-
-struct CaseOutcome {
-  cli::Supervisor::Outcome processes;
-  std::vector<PullPushFigures> clients;
-};
-
-// Starts the processes of a case and waits until they end.
-absl::StatusOr<CaseOutcome> RunCase(const PullPushCase& bench) {
-  Reports reports;
-  rpc::MembershipOptions membership;
-  membership.num_ps = bench.servers();
-  membership.num_trainers = bench.clients();
-  rpc::MasterService master(membership);
-  ASSIGN_OR_RETURN(const rpc::Secret secret, rpc::Secret::Draw());
-  rpc::Server server((rpc::Credentials(secret)));
-  master.RegisterHandlers(server);
-  reports.Register(server);
-  RETURN_IF_ERROR(server.Start("127.0.0.1:0"));
-  cli::Supervisor supervisor(&secret);
-  for (uint32_t i = 0; i < bench.servers(); ++i) {
-    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i),
-                                     RoleArguments(bench, "server", server.address(), i)));
-  }
-  for (uint32_t i = 0; i < bench.clients(); ++i) {
-    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("trainer-", i),
-                                     RoleArguments(bench, "client", server.address(), i)));
-  }
-  const cli::Supervisor::Outcome outcome = supervisor.Run();
-  server.Shutdown(0);
-  CaseOutcome ended{outcome, reports.Take()};
-  if (ended.processes.exit_code == 0 && ended.clients.size() != bench.clients()) {
-    return absl::InternalError(
-        absl::StrCat(ended.clients.size(), " of ", bench.clients(), " clients reported"));
-  }
-  return ended;
-}
 
 absl::StatusOr<PullPushCase> MakeCase(const PullPushOptions& options, const std::string& mode,
                                       uint32_t dim, const std::string& ids, const std::string& wire,
@@ -179,20 +99,17 @@ absl::StatusOr<std::vector<PullPushCase>> Plan(const PullPushOptions& options) {
 
 int RunRole(const PullPushOptions& options) {
   PullPushCase bench;
-  if (!google::protobuf::TextFormat::ParseFromString(options.one_case, &bench)) {
-    return cli::ReportError(absl::InvalidArgumentError("--case is no case"));
-  }
-  cli::RoleOptions role;
-  role.master = options.master;
-  role.index = options.index;
-  role.secret_file = options.secret_file;
-  return options.role == "server" ? RunPullPushServer(bench, role) : RunPullPushClient(bench, role);
+  if (absl::Status status = ParsePlan(options.member.what, &bench); !status.ok())
+    return cli::ReportError(status);
+  const cli::RoleOptions role = RoleOf(options.member);
+  return options.member.role == "server" ? RunPullPushServer(bench, role)
+                                         : RunPullPushClient(bench, role);
 }
 
 }  // namespace
 
 int BenchPullPush(const PullPushOptions& options) {
-  if (!options.role.empty()) return RunRole(options);
+  if (!options.member.role.empty()) return RunRole(options);
   cli::CatchSignals();
   const auto plan = Plan(options);
   if (!plan.ok()) return cli::ReportError(plan.status());
@@ -203,10 +120,15 @@ int BenchPullPush(const PullPushOptions& options) {
   std::vector<std::string> objects;
   bool all_correct = true;
   for (const PullPushCase& bench : *plan) {
-    const auto outcome = RunCase(bench);
+    const auto outcome = RunMembers({.command = "pull-push",
+                                     .what = &bench,
+                                     .servers = bench.servers(),
+                                     .trainers = bench.clients()});
     if (!outcome.ok()) return cli::ReportError(outcome.status());
     if (outcome->processes.exit_code != 0) return cli::ReportOutcome(outcome->processes);
-    const PullPushSummary measured = Summarise(bench, outcome->clients);
+    std::vector<PullPushFigures> clients;
+    for (const MemberReport& report : outcome->reports) clients.push_back(report.pull_push());
+    const PullPushSummary measured = Summarise(bench, clients);
     table.Print(measured);
     all_correct &= measured.wrong.empty();
     objects.push_back(JsonObject(measured));

@@ -13,8 +13,8 @@
 #include "ps/wire/row_index.h"
 #include "ps/wire/wire_codec.h"
 #include "trainer/bench/batches.h"
+#include "trainer/bench/members.h"
 #include "trainer/bench/pull_push_replay.h"
-#include "trainer/bench/pull_push_roles.h"
 #include "trainer/comm/host/cpu_group.h"
 #include "trainer/parallel/data_parallel/ddp.h"
 

@@ -8,14 +8,14 @@
 
 namespace tandem::bench {
 
-SyncResult ResultOf(const SyncPoint& point, const std::vector<SyncFigures>& trainers) {
+SyncResult ResultOf(const SyncPoint& point, const std::vector<MemberReport>& trainers) {
   SyncResult result{.point = point};
   std::vector<double> microseconds;
-  for (int i = 0; i < trainers[0].end_size(); ++i) {
+  for (int i = 0; i < trainers[0].sync().end_size(); ++i) {
     double begin = 0, end = 0;  // the last one's, of both
-    for (const SyncFigures& trainer : trainers) {
-      begin = std::max(begin, trainer.begin(i));
-      end = std::max(end, trainer.end(i));
+    for (const MemberReport& trainer : trainers) {
+      begin = std::max(begin, trainer.sync().begin(i));
+      end = std::max(end, trainer.sync().end(i));
     }
     microseconds.push_back((end - begin) * 1e6);
   }
@@ -23,7 +23,8 @@ SyncResult ResultOf(const SyncPoint& point, const std::vector<SyncFigures>& trai
   result.low = Quantile(microseconds, 0.1);
   result.high = Quantile(microseconds, 0.9);
   const auto num_trainers = static_cast<double>(trainers.size());
-  for (const SyncFigures& trainer : trainers) {
+  for (const MemberReport& report : trainers) {
+    const SyncFigures& trainer = report.sync();
     result.first_microseconds = std::max(result.first_microseconds, trainer.first_seconds() * 1e6);
     result.share += trainer.share() / num_trainers;
     result.bytes_per_trainer += (trainer.sent() + trainer.received()) / num_trainers;

@@ -24,7 +24,7 @@ struct SyncResult {
 };
 
 // REQUIRES: there is a report of every trainer.
-SyncResult ResultOf(const SyncPoint& point, const std::vector<SyncFigures>& trainers);
+SyncResult ResultOf(const SyncPoint& point, const std::vector<MemberReport>& trainers);
 
 std::string JsonOf(const SyncResult& result);
 

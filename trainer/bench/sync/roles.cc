@@ -10,14 +10,10 @@
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
-#include "ps/server/service.h"
-#include "rpc/channel.h"
 #include "rpc/master/client.h"
-#include "rpc/server.h"
-#include "trainer/bench/pull_push_roles.h"
+#include "trainer/bench/members.h"
 #include "trainer/bench/sync/points.h"
 #include "trainer/bench/sync/way.h"
-#include "trainer/cli/roles/member.h"
 #include "trainer/comm/host/cpu_group.h"
 #include "trainer/comm/net/tcp_group.h"
 
@@ -30,20 +26,6 @@ constexpr uint64_t kWarm = kSyncBatches;
 constexpr size_t kSampledRows = 32;
 constexpr double kRounding = 1e-4;  // of f32 sums and squares, over all steps
 
-absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role,
-                                                             const cli::RoleOptions& options,
-                                                             const rpc::Credentials& credentials,
-                                                             const std::string& address) {
-  rpc::MemberSelf self;
-  self.role = role;
-  self.host = "localhost";
-  self.pid = getpid();
-  self.address = address;
-  self.preferred_index = options.index;
-  return rpc::MasterClient::Connect(options.master, self, [](const absl::Status&) {},
-                                    {.credentials = credentials});
-}
-
 double Seconds(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);
@@ -54,25 +36,6 @@ double Seconds(clockid_t clock) {
 double CpuSecondsOf(int64_t pid) {
   clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
   return clock_getcpuclockid(static_cast<pid_t>(pid), &clock) == 0 ? Seconds(clock) : 0;
-}
-
-absl::Status Serve(const SyncPoint& point, const cli::RoleOptions& options,
-                   std::unique_ptr<rpc::MasterClient>& master) {
-  ASSIGN_OR_RETURN(const rpc::Credentials credentials,
-                   cli::CredentialsOfRole(cli::AccessOf(options), "ps"));
-  ps::TableHost host(/*num_threads=*/1);
-  ps::EmbeddingService service(host);
-  rpc::Server server(credentials);
-  service.Register(server);
-  RETURN_IF_ERROR(server.Start("127.0.0.1:0"));
-  if (point.link() == SyncPoint::SHM) RETURN_IF_ERROR(server.ServeSharedMemory());
-  ASSIGN_OR_RETURN(master, JoinBench(PS, options, credentials, server.address()));
-  const rpc::Assignment& assignment = master->assignment();
-  service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map, assignment.rank);
-  const absl::Status status = master->WaitForCompletion();
-  if (!status.ok()) host.Fail(status);
-  server.Shutdown(0.5);
-  return status;
 }
 
 // A trainer of a point.
@@ -237,30 +200,19 @@ absl::StatusOr<SyncFigures> SyncTrainer::Run() {
   return figures;
 }
 
-absl::Status MeasureAndReport(const SyncPoint& point, const cli::RoleOptions& options,
-                              std::unique_ptr<rpc::MasterClient>& master) {
-  ASSIGN_OR_RETURN(const rpc::Credentials credentials,
-                   cli::CredentialsOfRole(cli::AccessOf(options), "trainer"));
-  ASSIGN_OR_RETURN(master, JoinBench(TRAINER, options, credentials, /*address=*/""));
-  ASSIGN_OR_RETURN(const SyncFigures figures, SyncTrainer(point, *master).Run());
-  rpc::Channel parent(options.master, credentials);
-  const auto reported = parent.Call("/tandem.BenchService/ReportSync",
-                                    rpc::Payload(figures.SerializeAsString()), {kBenchTimeout});
-  return reported.Wait(absl::Now() + kBenchTimeout + absl::Seconds(1)).status();
-}
-
 }  // namespace
 
 int RunSyncServer(const SyncPoint& point, const cli::RoleOptions& options) {
-  std::unique_ptr<rpc::MasterClient> master;
-  const absl::Status status = Serve(point, options, master);
-  return cli::LeaveJob(PS, options.index, master.get(), status);
+  return RunBenchServer(options, /*threads=*/1, point.link() == SyncPoint::SHM);
 }
 
 int RunSyncTrainer(const SyncPoint& point, const cli::RoleOptions& options) {
-  std::unique_ptr<rpc::MasterClient> master;
-  const absl::Status status = MeasureAndReport(point, options, master);
-  return cli::LeaveJob(TRAINER, options.index, master.get(), status);
+  return RunBenchTrainer(
+      options, [&point](rpc::MasterClient& master) -> absl::StatusOr<MemberReport> {
+        MemberReport report;
+        ASSIGN_OR_RETURN(*report.mutable_sync(), SyncTrainer(point, master).Run());
+        return report;
+      });
 }
 
 }  // namespace tandem::bench

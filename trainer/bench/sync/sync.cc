@@ -3,119 +3,32 @@
 // their reports.
 #include <algorithm>
 #include <cstdio>
-#include <google/protobuf/text_format.h>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
-#include "kernels/base/status_macros.h"
-#include "rpc/master/service.h"
-#include "rpc/server.h"
 #include "trainer/bench/commands.h"
 #include "trainer/bench/figures.h"
+#include "trainer/bench/members.h"
 #include "trainer/bench/sync/points.h"
 #include "trainer/bench/sync/result.h"
 #include "trainer/bench/sync/roles.h"
 #include "trainer/cli/help_text.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/signals.h"
-#include "trainer/cli/process/supervisor.h"
 #include "trainer/report/text_table.h"
 
 namespace tandem::bench {
 
 namespace {
 
-// The reports of the trainers of one point.
-class Reports {
- public:
-  void Register(rpc::Server& server) {
-    server.Handle("tandem.BenchService", "ReportSync", rpc::MethodKind::UNARY,
-                  [this](rpc::Payload request, rpc::Reply reply) {
-                    const std::string_view bytes = request.Flatten();
-                    SyncFigures figures;
-                    if (!figures.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-                      return reply(absl::InvalidArgumentError("malformed report"));
-                    {
-                      absl::MutexLock lock(&mutex_);
-                      figures_.push_back(std::move(figures));
-                    }
-                    reply(rpc::Payload());
-                  });
-  }
-  std::vector<SyncFigures> Take() {
-    absl::MutexLock lock(&mutex_);
-    return std::move(figures_);
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::vector<SyncFigures> figures_ ABSL_GUARDED_BY(mutex_);
-};
-
-std::vector<std::string> RoleArguments(const SyncPoint& point, const char* role,
-                                       const std::string& master, uint32_t index) {
-  std::string text;
-  google::protobuf::TextFormat::Printer printer;
-  printer.SetSingleLineMode(true);
-  printer.PrintToString(point, &text);
-  return {"bench",         "sync",
-          "--role",        role,
-          "--point",       text,
-          "--master",      master,
-          "--index",       absl::StrCat(index),
-          "--secret-file", "-"};
-}
-
-struct PointOutcome {
-  cli::Supervisor::Outcome processes;
-  std::vector<SyncFigures> trainers;
-};
-
-// Starts the processes of a point and waits until they end.
-absl::StatusOr<PointOutcome> RunPoint(const SyncPoint& point) {
-  const uint32_t num_servers = point.way() == SyncPoint::RING ? 0 : point.servers();
-  Reports reports;
-  rpc::MembershipOptions membership;
-  membership.num_ps = num_servers;
-  membership.num_trainers = point.trainers();
-  rpc::MasterService master(membership);
-  ASSIGN_OR_RETURN(const rpc::Secret secret, rpc::Secret::Draw());
-  rpc::Server server((rpc::Credentials(secret)));
-  master.RegisterHandlers(server);
-  reports.Register(server);
-  RETURN_IF_ERROR(server.Start("127.0.0.1:0"));
-  cli::Supervisor supervisor(&secret);
-  for (uint32_t i = 0; i < num_servers; ++i) {
-    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i),
-                                     RoleArguments(point, "server", server.address(), i)));
-  }
-  for (uint32_t i = 0; i < point.trainers(); ++i) {
-    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("trainer-", i),
-                                     RoleArguments(point, "trainer", server.address(), i)));
-  }
-  const cli::Supervisor::Outcome outcome = supervisor.Run();
-  server.Shutdown(0);
-  PointOutcome ended{outcome, reports.Take()};
-  if (ended.processes.exit_code == 0 && ended.trainers.size() != point.trainers()) {
-    return absl::InternalError(
-        absl::StrCat(ended.trainers.size(), " of ", point.trainers(), " trainers reported"));
-  }
-  return ended;
-}
-
 int RunRole(const SyncOptions& options) {
   SyncPoint point;
-  if (!google::protobuf::TextFormat::ParseFromString(options.point, &point))
-    return cli::ReportError(absl::InvalidArgumentError("--point is no point"));
-  cli::RoleOptions role;
-  role.master = options.master;
-  role.index = options.index;
-  role.secret_file = options.secret_file;
-  return options.role == "server" ? RunSyncServer(point, role) : RunSyncTrainer(point, role);
+  if (absl::Status status = ParsePlan(options.member.what, &point); !status.ok())
+    return cli::ReportError(status);
+  const cli::RoleOptions role = RoleOf(options.member);
+  return options.member.role == "server" ? RunSyncServer(point, role) : RunSyncTrainer(point, role);
 }
 
 std::vector<SyncPoint> ChosenPoints(const SyncOptions& options) {
@@ -176,7 +89,7 @@ void Print(const SyncResult& result, report::TextTable& table) {
 }  // namespace
 
 int BenchSync(const SyncOptions& options) {
-  if (!options.role.empty()) return RunRole(options);
+  if (!options.member.role.empty()) return RunRole(options);
   cli::CatchSignals();
   JsonFile json(options.json);
   if (absl::Status status = json.status(); !status.ok()) return cli::ReportError(status);
@@ -190,7 +103,11 @@ int BenchSync(const SyncOptions& options) {
   std::vector<std::string> objects;
   std::string wrong;
   for (const SyncPoint& point : points) {
-    const auto outcome = RunPoint(point);
+    const auto outcome =
+        RunMembers({.command = "sync",
+                    .what = &point,
+                    .servers = point.way() == SyncPoint::RING ? 0 : point.servers(),
+                    .trainers = point.trainers()});
     if (!outcome.ok()) return cli::ReportError(outcome.status());
     if (const cli::Supervisor::Outcome& ended = outcome->processes; ended.exit_code != 0) {
       // A member that somebody killed does not say how this command ended.
@@ -198,7 +115,7 @@ int BenchSync(const SyncOptions& options) {
       return killed ? cli::ReportError(absl::UnavailableError(ended.cause))
                     : cli::ReportOutcome(ended);
     }
-    const SyncResult result = ResultOf(point, outcome->trainers);
+    const SyncResult result = ResultOf(point, outcome->reports);
     Print(result, table);
     if (wrong.empty() && !result.wrong.empty())
       wrong = absl::StrCat(NameOf(point), ": ", result.wrong);
