@@ -132,6 +132,7 @@ constexpr Room kRooms[] = {
      "trainer/nn trainer/autograd trainer/tensor proto kernels kernels/memory kernels/base"},
     {"trainer/tasks/kinds",
      "trainer/tasks trainer/tasks/ranking trainer/tasks/text trainer/job proto kernels/base"},
+    {"trainer/report/events", "kernels/base"},
     {"trainer/report/page", "kernels/base"},
     {"trainer/report",
      "trainer/tasks trainer/checkpoint trainer/job trainer/parallel/pipeline trainer/comm "
