@@ -40,6 +40,21 @@ std::vector<PathStep> SplitPath(const std::string& path) {
   return steps;
 }
 
+std::vector<std::string> ElementNames(const Message& message, const FieldDescriptor* field) {
+  const Reflection* reflection = message.GetReflection();
+  const FieldDescriptor* label = field->message_type()->FindFieldByName("name");
+  std::vector<std::string> names;
+  for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
+    std::string name;
+    if (label != nullptr && label->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      const Message& element = reflection->GetRepeatedMessage(message, field, i);
+      name = element.GetReflection()->GetString(element, label);
+    }
+    names.push_back(name.empty() ? absl::StrCat(i) : name);
+  }
+  return names;
+}
+
 std::string PathWalk::Follow(const std::vector<PathStep>& steps) {
   for (size_t i = 0; i < steps.size(); ++i) {
     if (i > 0) Enter();
@@ -111,7 +126,7 @@ std::string PathWalk::Select(const std::optional<std::string>& key) {
                               "=A,B,C")
                : "";
   }
-  const std::vector<std::string> names = ElementNames();
+  const std::vector<std::string> names = ElementNames(*message_, field_);
   const std::string there =
       names.empty() ? "it is empty" : absl::StrCat("it has ", absl::StrJoin(names, ", "));
   if (!key.has_value())
@@ -125,21 +140,6 @@ std::string PathWalk::Select(const std::optional<std::string>& key) {
   index_ = index;
   path_ = absl::StrCat(path_, "[", index, "]");
   return "";
-}
-
-std::vector<std::string> PathWalk::ElementNames() const {
-  const Reflection* reflection = message_->GetReflection();
-  std::vector<std::string> names;
-  const FieldDescriptor* label = field_->message_type()->FindFieldByName("name");
-  for (int i = 0; i < reflection->FieldSize(*message_, field_); ++i) {
-    std::string name;
-    if (label != nullptr && label->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-      const Message& element = reflection->GetRepeatedMessage(*message_, field_, i);
-      name = element.GetReflection()->GetString(element, label);
-    }
-    names.push_back(name.empty() ? absl::StrCat(i) : name);
-  }
-  return names;
 }
 
 void PathWalk::Enter() {

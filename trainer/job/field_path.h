@@ -26,6 +26,11 @@ struct PathStep {
 // Returns nothing if `path` is not well formed. A dot inside brackets belongs to the key.
 std::vector<PathStep> SplitPath(const std::string& path);
 
+// The selectors of a list's elements: the `name` field if the element has one, else the index.
+// REQUIRES: the field of `message` is a list of messages.
+std::vector<std::string> ElementNames(const google::protobuf::Message& message,
+                                      const google::protobuf::FieldDescriptor* field);
+
 // Walks a path down from the root message.
 class PathWalk {
  public:
@@ -43,8 +48,6 @@ class PathWalk {
   std::string Find(const std::string& name);
   std::string TakeOption(const std::vector<PathStep>& steps, size_t at);
   std::string Select(const std::optional<std::string>& key);
-  // The selectors of the list's elements: the `name` field if the element has one, else the index.
-  std::vector<std::string> ElementNames() const;
   void Enter();
 
   google::protobuf::Message* message_;
