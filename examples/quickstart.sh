@@ -32,6 +32,6 @@ say "Training: 1 master, 2 parameter servers, 2 trainers"
 build/tandem launch examples/sequence_rec/synthetic.textproto --ps 2 --trainers 2 --set data.path="$log" --out "$run" --overwrite
 
 say "Written"
-printf '  %s\n' "$PWD/$log  the generated log" "$PWD/$run/metrics.jsonl  one line per logged step" \
+printf '  %s\n' "$PWD/$log  the generated log" "$PWD/$run/report.html  the run in charts, for a browser" "$PWD/$run/metrics.jsonl  one line per logged step" \
   "$PWD/$run/summary.json  the result" "$PWD/$run/checkpoints/  the trained model"
 printf '\nNext: examples/sequence_rec/README.md shows how to train on your own log.\n'

@@ -132,10 +132,11 @@ constexpr Room kRooms[] = {
      "trainer/nn trainer/autograd trainer/tensor proto kernels kernels/memory kernels/base"},
     {"trainer/tasks/kinds",
      "trainer/tasks trainer/tasks/ranking trainer/tasks/text trainer/job proto kernels/base"},
-    {"trainer/report/events", "kernels/base"},
+    {"trainer/report/events", "trainer/report/step_observer.h kernels/base"},
     {"trainer/report/page", "kernels/base"},
     {"trainer/report",
-     "trainer/tasks trainer/checkpoint trainer/job trainer/parallel/pipeline trainer/comm "
+     "trainer/report/events trainer/report/page trainer/tasks trainer/checkpoint trainer/job "
+     "trainer/parallel/pipeline trainer/comm "
      "ps/client/table_admin.h rpc "
      "rpc/master proto kernels/memory kernels/trace kernels/base"},
     {"trainer/loop/replica",

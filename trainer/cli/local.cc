@@ -12,13 +12,14 @@
 #include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/load_job.h"
-#include "trainer/cli/roles/member.h"
 #include "trainer/cli/process/exit_code.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/folder_lock.h"
 #include "trainer/cli/process/signals.h"
 #include "trainer/cli/report.h"
+#include "trainer/cli/roles/member.h"
 #include "trainer/cli/run_folder.h"
+#include "trainer/cli/version.h"
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_options.h"
 #include "trainer/job/layout.h"
@@ -34,6 +35,7 @@ absl::StatusOr<report::RunSummary> RunOne(const Job& job, const tasks::JobData& 
   comm::ProcessGroup& group = *environment.group;
   ASSIGN_OR_RETURN(const job::ComputePlace place, job::DeviceOf(job, group.rank(), group.size()));
   environment.device = place.device;
+  if (environment.output != nullptr) environment.program = ThisProgramOn(place.device);
   comm::DeviceGroup device_group;
   if (place.device.is_cuda() && group.size() > 1) {
     auto made = job::MakeDeviceGroup(job, place, &group, store);
@@ -124,7 +126,7 @@ absl::Status Run(const RunOptions& options, const tasks::Kinds& kinds) {
     SummariseFailure(options.out, job, /*num_ps=*/0, watch.Seconds(), ExitCodeOf(summary.status()));
     return summary.status();
   }
-  if (options.log_format == report::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
+  if (options.log_format == report::LogFormat::TEXT) PrintReport(*summary, options.out);
   return summary->status == report::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
 }
 

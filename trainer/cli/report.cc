@@ -20,7 +20,9 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/process/exit_code.h"
 #include "trainer/cli/process/signals.h"
+#include "trainer/cli/version.h"
 #include "trainer/job/layout.h"
+#include "trainer/job/settings.h"
 #include "trainer/report/pipeline_text.h"
 #include "trainer/report/run_json.h"
 #include "trainer/report/text_table.h"
@@ -82,6 +84,8 @@ void SummariseFailure(const std::string& folder, const Job& job, int num_ps, dou
   summary.seed = job.seed();
   summary.status = ReceivedSignal() != 0 ? report::kStopped : "failed";
   summary.layout = report::LayoutOf(job, num_ps);
+  summary.settings = job::SettingsOf(job);
+  summary.program = ThisProgram();
   summary.seconds = seconds;
   for (std::string line; std::getline(metrics, line);) {
     const std::optional<report::RecordPlace> place = report::PlaceOfRecord(line);
@@ -95,7 +99,7 @@ void SummariseFailure(const std::string& folder, const Job& job, int num_ps, dou
     summary.metrics = {saved->best_metrics().begin(), saved->best_metrics().end()};
   }
   // The caller reports the run's own error in any case.
-  report::WriteSummary(folder, summary).IgnoreError();
+  if (report::WriteSummary(folder, summary).ok()) report::WritePageOfRun(folder).IgnoreError();
 }
 
 const char* DeviceName(Device device) { return device.is_cuda() ? "CUDA" : "CPU"; }
@@ -164,7 +168,7 @@ void PrintTable(const std::string& title, const std::map<std::string, double>& m
 }  // namespace
 
 void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step,
-                  const tasks::JobData& data) {
+                  const std::vector<tasks::ReferenceColumn>& references) {
   const bool tested = std::any_of(metrics.begin(), metrics.end(), [](const auto& metric) {
     return metric.first.rfind("test/", 0) == 0;
   });
@@ -175,13 +179,11 @@ void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step,
   }
   const std::string title =
       absl::StrFormat("%s, step %d", tested ? "test split" : "validation", step);
-  const std::vector<tasks::ReferenceColumn> references = data.References();
   for (const std::vector<const char*>& names : TablesOfMetrics())
     PrintTable(title, of_split, names, references);
 }
 
-void PrintReport(const report::RunSummary& summary, const tasks::JobData& data,
-                 const std::string& folder) {
+void PrintReport(const report::RunSummary& summary, const std::string& folder) {
   std::printf("\n%d steps, %d epochs in %s  (%s samples/s, %s tokens/s while training)%s\n",
               static_cast<int>(summary.steps), static_cast<int>(summary.epochs),
               report::DurationText(summary.seconds).c_str(),
@@ -194,10 +196,12 @@ void PrintReport(const report::RunSummary& summary, const tasks::JobData& data,
       std::printf(", %.0f %% measured", 100 * *summary.bubble->measured);
     std::printf("\n");
   }
-  if (summary.best_step > 0) PrintMetrics(summary.metrics, summary.best_step, data);
-  std::printf(
-      "\nparams_hash %s\nwrote %s/{summary.json,metrics.jsonl,evaluations.jsonl,checkpoints/}\n",
-      report::HashText(*summary.params_hash).c_str(), folder.c_str());
+  if (summary.best_step > 0) PrintMetrics(summary.metrics, summary.best_step, summary.references);
+  std::printf("\nparams_hash %s\n", report::HashText(*summary.params_hash).c_str());
+  std::printf("wrote %s/{summary.json,metrics.jsonl,evaluations.jsonl,checkpoints/}\n",
+              folder.c_str());
+  std::printf("      %s/report.html for a browser, events.out.tfevents.* for TensorBoard\n",
+              folder.c_str());
   std::fflush(stdout);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/base/device.h"
@@ -20,13 +21,12 @@ const char* DeviceName(Device device);
 std::string Banner(const Job& job, const tasks::JobData& data, int num_ps, Device device);
 
 // Prints the table of a model's figures: the test split's ("test/hr@10") if there are any, else the
-// validation split's. `step` is the model's step.
+// validation split's, beside the references. `step` is the model's step.
 void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step,
-                  const tasks::JobData& data);
+                  const std::vector<tasks::ReferenceColumn>& references);
 
 // Prints the table, and the paths of the written files.
-void PrintReport(const report::RunSummary& summary, const tasks::JobData& data,
-                 const std::string& folder);
+void PrintReport(const report::RunSummary& summary, const std::string& folder);
 
 // Prints the figures of the completed run in `folder`, with which nothing is left to do.
 void PrintFinished(const std::string& folder);

@@ -1,9 +1,15 @@
 #include "trainer/cli/version.h"
 
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/device.h"
 #include "kernels/cpu/matmul/onednn_matmul.h"
 #include "kernels/cpu/vector/vectorise.h"
+#include "trainer/cli/report.h"
 #include "trainer/comm/device/nccl_group.h"
 
 namespace tandem::cli {
@@ -27,6 +33,18 @@ std::string CpuText() {
   return text;
 }
 
+std::string ProcessorText() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string name = "unknown";
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "model name")) {
+      name = line.substr(std::min(line.find(": ") + 2, line.size()));
+      break;
+    }
+  }
+  return absl::StrCat(name, ", ", std::thread::hardware_concurrency(), " logical processors");
+}
+
 std::string CudaText() {
   const CudaInfo info = QueryCuda();
   if (!info.built_in) return "not in this binary";
@@ -45,9 +63,26 @@ std::string NcclText() {
 
 }  // namespace
 
+report::RunProgram ThisProgram() {
+  return {.version = absl::StrCat("tandem ", TANDEM_VERSION, ", commit ", kCommit),
+          .environment = {{"processor", ProcessorText()},
+                          {"CPU kernels", CpuText()},
+                          {"CUDA", CudaText()},
+                          {"NCCL", NcclText()}}};
+}
+
+report::RunProgram ThisProgramOn(Device device) {
+  report::RunProgram program = ThisProgram();
+  program.environment.insert(program.environment.begin(), {"device", DeviceName(device)});
+  return program;
+}
+
 std::string VersionText() {
-  return absl::StrCat("tandem ", TANDEM_VERSION, ", commit ", kCommit, "\nCPU kernels: ", CpuText(),
-                      "\nCUDA: ", CudaText(), "\nNCCL: ", NcclText());
+  const report::RunProgram program = ThisProgram();
+  std::string text = program.version;
+  for (const auto& [name, what] : program.environment)
+    absl::StrAppend(&text, "\n", name, ": ", what);
+  return text;
 }
 
 }  // namespace tandem::cli

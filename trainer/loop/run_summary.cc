@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/job/settings.h"
 #include "trainer/loop/checkpointing.h"
 #include "trainer/loop/replica/state_bytes.h"
 #include "trainer/report/server_watch.h"
@@ -31,6 +32,8 @@ report::RunSummary FiguresOf(const Replica& replica, const report::Throughput& t
   summary.samples_per_second = throughput.samples_per_second();
   summary.tokens_per_second = throughput.tokens_per_second();
   summary.dense_parameters = static_cast<uint64_t>(replica.num_elements());
+  summary.settings = job::SettingsOf(replica.job);
+  summary.program = replica.environment.program;
   return summary;
 }
 
@@ -125,10 +128,14 @@ absl::StatusOr<report::RunSummary> Summarize(Replica& replica, RunObservers& obs
   if (replica.output != nullptr) {
     RETURN_IF_ERROR(AddHash(replica, held, &summary));
     RETURN_IF_ERROR(AddStatistics(replica, of_others, &summary));
-    RETURN_IF_ERROR(replica.output->Finish(summary));
   }
   // No replica leaves and takes its part of the job down before rank 0 has read everything.
   RETURN_IF_ERROR(replica.Barrier("end", replica.Timeout()));
+  if (replica.output != nullptr) {
+    // The others need not wait for a count over all data, and for files.
+    summary.references = replica.data.References();
+    RETURN_IF_ERROR(replica.output->Finish(summary));
+  }
   return summary;
 }
 

@@ -17,6 +17,12 @@ ordered_json Figures(const std::map<std::string, double>& metrics) {
   return figures;
 }
 
+ordered_json Texts(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  ordered_json texts = ordered_json::object();
+  for (const auto& [name, text] : pairs) texts[name] = text;
+  return texts;
+}
+
 std::optional<int64_t> WholeNumber(const nlohmann::json& object, const char* name) {
   const auto member = object.find(name);
   if (member == object.end() || !member->is_number_integer()) return std::nullopt;
@@ -65,6 +71,9 @@ std::string SummaryJson(const RunSummary& s) {
     if (s.bubble->measured.has_value()) bubble["measured"] = NineDigits(*s.bubble->measured);
   }
   const auto largest = std::max_element(s.model_state_bytes.begin(), s.model_state_bytes.end());
+  ordered_json references = ordered_json::object();
+  for (const tasks::ReferenceColumn& column : s.references)
+    references[column.name] = Figures(column.metrics);
   ordered_json hash;  // null
   if (s.params_hash.has_value()) hash = HashText(*s.params_hash);
   return JsonText({{"job", s.job},
@@ -88,7 +97,11 @@ std::string SummaryJson(const RunSummary& s) {
                    {"tokens_per_second", NineDigits(s.tokens_per_second)},
                    {"params_hash", hash},
                    {"sparse_rows", s.sparse_rows},
-                   {"dense_parameters", s.dense_parameters}});
+                   {"dense_parameters", s.dense_parameters},
+                   {"references", references},
+                   {"version", s.program.version},
+                   {"environment", Texts(s.program.environment)},
+                   {"settings", Texts(s.settings)}});
 }
 
 std::optional<RecordPlace> PlaceOfRecord(const std::string& line) {

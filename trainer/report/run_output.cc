@@ -13,13 +13,16 @@
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/checkpoint/folder.h"
+#include "trainer/report/page/run_files.h"
+#include "trainer/report/page/run_page.h"
 #include "trainer/report/run_json.h"
 
 namespace tandem::report {
 
 namespace {
 
-constexpr char kMetrics[] = "metrics.jsonl", kEvaluations[] = "evaluations.jsonl";
+constexpr char kMetrics[] = "metrics.jsonl", kEvaluations[] = "evaluations.jsonl",
+               kPage[] = "report.html";
 
 // A file that this user may not write, or a path that is not a file, is a wrong --out. A full disk
 // or file table may change.
@@ -132,19 +135,27 @@ absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Create(const std::string& 
 
 absl::Status RunOutput::BeginAnew() {
   RETURN_IF_ERROR(checkpoint::RemoveCheckpoints(folder_ + "/checkpoints"));
-  return Open("w");
+  RETURN_IF_ERROR(Open("w"));
+  auto events = RunEvents::BeginAnew(folder_);
+  KeepEvents(events.status());
+  if (events.ok()) events_ = *std::move(events);
+  return absl::OkStatus();
 }
 
 absl::Status RunOutput::BeginAfter(int64_t last_step) {
   RETURN_IF_ERROR(DropLinesAfter(PathOf(kMetrics), last_step));
   RETURN_IF_ERROR(DropLinesAfter(PathOf(kEvaluations), last_step));
-  return Open("a");
+  RETURN_IF_ERROR(Open("a"));
+  auto events = RunEvents::BeginAfter(folder_, last_step);
+  KeepEvents(events.status());
+  if (events.ok()) events_ = *std::move(events);
+  return absl::OkStatus();
 }
 
 absl::Status RunOutput::Open(const char* mode) {
   std::error_code ignored;
-  std::filesystem::remove(folder_ + "/summary.json", ignored);
-  std::filesystem::remove(folder_ + "/trace.json", ignored);
+  for (const char* name : {"summary.json", "trace.json", kPage})
+    std::filesystem::remove(PathOf(name), ignored);
   ASSIGN_OR_RETURN(metrics_, OpenFile(PathOf(kMetrics), mode));
   ASSIGN_OR_RETURN(evaluations_, OpenFile(PathOf(kEvaluations), mode));
   return absl::OkStatus();
@@ -162,6 +173,7 @@ absl::Status RunOutput::AfterStep(StepRecord& record, absl::Time /*deadline*/) {
   record.elapsed_seconds = since_begin_.Seconds();
   const std::string json = StepJson(record);
   RETURN_IF_ERROR(WriteLine(metrics_, PathOf(kMetrics), json));
+  if (events_ != nullptr) KeepEvents(events_->AddStep(record));
   progress_.Json(json);
   progress_.Step(record);
   return progress_.status();
@@ -170,6 +182,7 @@ absl::Status RunOutput::AfterStep(StepRecord& record, absl::Time /*deadline*/) {
 absl::Status RunOutput::Evaluated(const EvaluationRecord& record) {
   const std::string json = EvaluationJson(record);
   RETURN_IF_ERROR(WriteLine(evaluations_, PathOf(kEvaluations), json));
+  if (events_ != nullptr) KeepEvents(events_->AddEvaluation(record.step, record.metrics));
   progress_.Json(json);
   progress_.Line(Parts(record));
   return progress_.status();
@@ -183,6 +196,12 @@ absl::Status RunOutput::TakeBackEvaluation(int64_t step) {
   return absl::OkStatus();
 }
 
+void RunOutput::KeepEvents(const absl::Status& status) {
+  if (status.ok()) return;
+  events_.reset();
+  Note(absl::StrCat("TensorBoard will not see the rest of this run: ", status.message()));
+}
+
 void RunOutput::Note(const std::string& text) { progress_.Line(text); }
 
 absl::Status WriteSummary(const std::string& folder, const RunSummary& summary) {
@@ -190,9 +209,37 @@ absl::Status WriteSummary(const std::string& folder, const RunSummary& summary) 
   return ReplaceFile(folder + "/summary.json", SummaryJson(summary) + "\n");
 }
 
+std::string RunPagePath(const std::string& folder) { return absl::StrCat(folder, "/", kPage); }
+
+absl::StatusOr<std::string> MakeRunPage(const std::vector<std::string>& folders) {
+  std::vector<RunFiles> runs;
+  std::vector<std::string> errors;
+  for (const std::string& folder : folders) {
+    absl::StatusOr<RunFiles> run = ReadRun(folder);
+    if (run.ok()) {
+      runs.push_back(*std::move(run));
+    } else {
+      errors.emplace_back(run.status().message());
+    }
+  }
+  if (!errors.empty()) return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
+  return RunPage(runs);
+}
+
+absl::Status WriteRunPage(const std::string& page, const std::string& path) {
+  return ReplaceFile(path, page);
+}
+
+absl::Status WritePageOfRun(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::string page, MakeRunPage({folder}));
+  return WriteRunPage(page, RunPagePath(folder));
+}
+
 absl::Status RunOutput::Finish(const RunSummary& summary) {
   progress_.End();
   RETURN_IF_ERROR(WriteSummary(folder_, summary));
+  if (const absl::Status page = WritePageOfRun(folder_); !page.ok())
+    Note(absl::StrCat("this run has no page: ", page.message()));
   progress_.Json(SummaryJson(summary));
   return progress_.status();
 }

@@ -1,5 +1,7 @@
-// The files that a run writes into its --out folder (metrics.jsonl, evaluations.jsonl and
-// summary.json), and the run's printed output. Only rank 0 has one.
+// The files that a run writes into its --out folder (metrics.jsonl, evaluations.jsonl,
+// summary.json, report.html and TensorBoard's events), and the run's printed output. Only rank 0
+// has one. The page and the events are pictures of the run. So their errors are notes, and end no
+// run.
 // Thread rule: one thread.
 #pragma once
 
@@ -9,12 +11,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/clock.h"
+#include "trainer/report/events/run_events.h"
 #include "trainer/report/progress.h"
 #include "trainer/report/step_observer.h"
+#include "trainer/tasks/job_data.h"
 #include "trainer/tasks/task.h"
 
 namespace tandem::report {
@@ -42,6 +48,13 @@ struct PipelineBubble {
   std::optional<double> measured;  // none on a GPU
 };
 
+// The program that made a run, for readers who compare runs.
+struct RunProgram {
+  std::string version;  // "tandem 0.1.0, commit 0123456789ab"
+  // The device and the libraries, by name: {"CPU kernels", "AVX2, ..."}.
+  std::vector<std::pair<std::string, std::string>> environment;
+};
+
 struct RunSummary {
   std::string job, status;
   uint64_t seed = 0;
@@ -59,7 +72,10 @@ struct RunSummary {
   uint64_t pulled_rows = 0, served_rows = 0;
   std::vector<uint64_t> pulled_rows_by_rank;
   uint64_t sparse_rows = 0, dense_parameters = 0;
-  std::optional<PipelineBubble> bubble;  // none without a pipeline
+  std::optional<PipelineBubble> bubble;            // none without a pipeline
+  std::vector<tasks::ReferenceColumn> references;  // JobData::References; a failed run has none
+  std::vector<std::pair<std::string, std::string>> settings;  // SettingsOf the job
+  RunProgram program;
 };
 
 std::string HashText(absl::uint128 hash);  // 32 hexadecimal digits
@@ -95,6 +111,8 @@ class RunOutput final : public StepObserver {
  private:
   RunOutput(std::string folder, LogFormat format) : folder_(std::move(folder)), progress_(format) {}
   absl::Status Open(const char* mode);
+  // Notes that the events end, if they do.
+  void KeepEvents(const absl::Status& status);
   std::string PathOf(const char* name) const { return folder_ + "/" + name; }
 
   const std::string folder_;
@@ -102,9 +120,19 @@ class RunOutput final : public StepObserver {
   Stopwatch since_begin_;
   std::FILE* metrics_ = nullptr;
   std::FILE* evaluations_ = nullptr;
+  std::unique_ptr<RunEvents> events_;  // null once an event could not be written
 };
 
 // Writes summary.json alone, for a run that failed before or outside the loop.
 absl::Status WriteSummary(const std::string& folder, const RunSummary& summary);
+
+// Returns the page (page/run_page.h) of the runs that `folders` hold. InvalidArgument names every
+// folder that holds no run. REQUIRES: folders is not empty.
+absl::StatusOr<std::string> MakeRunPage(const std::vector<std::string>& folders);
+// Writes a page. Replaces an older file at once and whole.
+absl::Status WriteRunPage(const std::string& page, const std::string& path);
+// Makes and writes the page of the run in `folder`, which is at RunPagePath of the folder.
+absl::Status WritePageOfRun(const std::string& folder);
+std::string RunPagePath(const std::string& folder);
 
 }  // namespace tandem::report

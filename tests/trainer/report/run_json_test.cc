@@ -36,7 +36,17 @@ TEST(RunJsonTest, RecordsAndTheSummaryKeepTheirOrderAndTheirNumbers) {
       R"("epochs":0,"best_epoch":0,"best_step":0,"seconds":0,"layout":{"ps":0,"dp":1,"tp":1,)"
       R"("pp":1,"cp":1,"ep":1,"zero":0},"model_state_bytes":0,"model_state_bytes_by_rank":[],"collective_bytes":{},)"
       R"("pulled_rows":0,"pulled_rows_by_rank":[],"served_rows":0,"bubble":null,"metrics":{},)"
-      R"("samples_per_second":0,"tokens_per_second":0,"params_hash":null,"sparse_rows":0,"dense_parameters":0})");
+      R"("samples_per_second":0,"tokens_per_second":0,"params_hash":null,"sparse_rows":0,"dense_parameters":0,)"
+      R"("references":{},"version":"","environment":{},"settings":{}})");
+  summary.references = {{"popularity", {{"hr@10", 0.125}}}, {"best reachable", {}}};
+  summary.settings = {{"train.batch_size", "64"}, {"seed", "7"}};
+  summary.program = {"tandem 1", {{"device", "CPU"}}};
+  EXPECT_NE(SummaryJson(summary).find(
+                R"("references":{"popularity":{"hr@10":0.125},"best reachable":{}},)"
+                R"("version":"tandem 1","environment":{"device":"CPU"},)"
+                R"("settings":{"train.batch_size":"64","seed":"7"}})"),
+            std::string::npos)
+      << SummaryJson(summary);
 }
 
 TEST(RunJsonTest, TheStatusIsThatOfTheSummaryAndOfNoOtherText) {

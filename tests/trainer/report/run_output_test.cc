@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 #include <sstream>
 
+#include "absl/time/clock.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/report/events/event_reader.h"
 
 namespace tandem::report {
 namespace {
@@ -110,15 +112,68 @@ TEST(RunOutputTest, ATornLastLineIsDroppedWhenTheRunGoesOn) {
 TEST(RunOutputTest, WhatAnOlderRunSaidOfItsEndGoesWhenARunBegins) {
   for (const bool resumes : {false, true}) {
     const support::TempFolder folder;
-    for (const char* name : {"summary.json", "trace.json"}) folder.Write(name, "of the older run");
+    for (const char* name : {"summary.json", "trace.json", "report.html"})
+      folder.Write(name, "of the older run");
     const auto output = RunOutput::Create(folder.path(), LogFormat::JSON);
     ASSERT_TRUE(output.ok());
-    for (const char* name : {"summary.json", "trace.json"})
+    for (const char* name : {"summary.json", "trace.json", "report.html"})
       EXPECT_TRUE(std::filesystem::exists(folder / name)) << "it may yet be refused";
     ASSERT_TRUE((resumes ? (*output)->BeginAfter(2) : (*output)->BeginAnew()).ok());
-    for (const char* name : {"summary.json", "trace.json"})
+    for (const char* name : {"summary.json", "trace.json", "report.html"})
       EXPECT_FALSE(std::filesystem::exists(folder / name)) << name << resumes;
   }
+}
+
+TEST(RunOutputTest, ARunLeavesAPageAndEvents) {
+  const support::TempFolder folder;
+  ::testing::internal::CaptureStdout();
+  auto output = RunOutput::Create(folder.path(), LogFormat::TEXT);
+  ASSERT_TRUE(output.ok());
+  ASSERT_TRUE((*output)->BeginAnew().ok());
+  StepRecord record{.step = 7, .total_steps = 10, .epoch = 2, .logged = true, .loss = 0.5};
+  ASSERT_TRUE((*output)->AfterStep(record, absl::InfiniteFuture()).ok());
+  EvaluationRecord evaluation;
+  evaluation.step = 7;
+  evaluation.metrics = {{"valid/mrr", 0.25}};
+  ASSERT_TRUE((*output)->Evaluated(evaluation).ok());
+  RunSummary summary;
+  summary.job = "the job";
+  summary.status = kCompleted;
+  summary.steps = 7;
+  summary.best_step = 7;
+  summary.metrics = {{"valid/mrr", 0.25}};
+  summary.references = {{"popularity", {{"mrr", 0.125}}}};
+  ASSERT_TRUE((*output)->Finish(summary).ok());
+  output->reset();
+  const std::string printed = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(printed.find("no page"), std::string::npos) << printed;
+  const std::string page = ReadWhole(folder / "report.html");
+  EXPECT_NE(page.find("<p>The run of the job completed: 7 steps, "), std::string::npos) << page;
+  EXPECT_NE(page.find("valid/mrr 0.2500 (popularity 0.1250)"), std::string::npos) << page;
+  auto shown = ShownScalars(folder.path());
+  EXPECT_EQ(shown["train/loss"], (std::multimap<uint64_t, float>{{7, 0.5}}));
+  EXPECT_EQ(shown["valid/mrr"], (std::multimap<uint64_t, float>{{7, 0.25}}));
+}
+
+TEST(RunOutputTest, APictureThatCannotBeWrittenEndsNoRun) {
+  const support::TempFolder folder;
+  // Folders where the files should be.
+  const int64_t now = absl::ToUnixSeconds(absl::Now());
+  for (int64_t seconds = now; seconds < now + 60; ++seconds)
+    std::filesystem::create_directories(folder / EventFileName(seconds) + "/x");
+  std::filesystem::create_directories(folder / "report.html/x");
+  ::testing::internal::CaptureStdout();
+  auto output = RunOutput::Create(folder.path(), LogFormat::TEXT);
+  ASSERT_TRUE(output.ok());
+  EXPECT_TRUE((*output)->BeginAnew().ok());
+  StepRecord record{.step = 1, .total_steps = 10, .logged = true};
+  EXPECT_TRUE((*output)->AfterStep(record, absl::InfiniteFuture()).ok());
+  EXPECT_TRUE((*output)->Finish(RunSummary{}).ok());
+  output->reset();
+  const std::string printed = ::testing::internal::GetCapturedStdout();
+  for (const char* note : {"TensorBoard will not see the rest of this run: cannot write ",
+                           "this run has no page: cannot write "})
+    EXPECT_NE(printed.find(note), std::string::npos) << printed;
 }
 
 TEST(RunOutputTest, AFolderThatCannotBeMadeIsAnErrorNamingIt) {

@@ -21,6 +21,7 @@
 #include "trainer/cli/roles/job_start.h"
 #include "trainer/cli/roles/member.h"
 #include "trainer/cli/run_folder.h"
+#include "trainer/cli/version.h"
 #include "trainer/comm/net/trainers_group.h"
 #include "trainer/job/job_options.h"
 #include "trainer/job/layout.h"
@@ -248,27 +249,28 @@ absl::Status Train(const RoleOptions& options, const tasks::Kinds& kinds, const 
     RETURN_IF_ERROR(abortable.Add(device_group.group.get()));
     if (output != nullptr) output->Note(device_group.note);
   }
-  const auto summary =
-      loop::RunReplica(job, *data,
-                       {.resume = resumed,
-                        .group = group,
-                        .clients = clients,
-                        .output = output.get(),
-                        .device = place.device,
-                        .device_group = device_group.group.get(),
-                        .num_servers = num_ps,
-                        .stop_requested = SignalReceived,
-                        .on_ready = [&]() -> absl::Status {
-                          if (health != nullptr) health->SetReady();
-                          return assignment.rank == 0 ? TellLoaded(master) : absl::OkStatus();
-                        },
-                        .master = &master});
+  const auto summary = loop::RunReplica(
+      job, *data,
+      {.resume = resumed,
+       .group = group,
+       .clients = clients,
+       .output = output.get(),
+       .device = place.device,
+       .device_group = device_group.group.get(),
+       .num_servers = num_ps,
+       .program = output != nullptr ? ThisProgramOn(place.device) : report::RunProgram(),
+       .stop_requested = SignalReceived,
+       .on_ready = [&]() -> absl::Status {
+         if (health != nullptr) health->SetReady();
+         return assignment.rank == 0 ? TellLoaded(master) : absl::OkStatus();
+       },
+       .master = &master});
   RETURN_IF_ERROR(summary.status());
   if (const std::string note = SharedMemoryNote(remote.reached, assignment, job);
       output != nullptr && !note.empty())
     output->Note(note);
   if (output != nullptr && options.log_format == report::LogFormat::TEXT)
-    PrintReport(*summary, *data, options.out);
+    PrintReport(*summary, options.out);
   return summary->status == report::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
 }
 

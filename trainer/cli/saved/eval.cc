@@ -126,7 +126,7 @@ absl::Status Run(const EvalOptions& options, const tasks::Kinds& kinds) {
               static_cast<int>(saved.manifest.step()), saved.manifest.job().name().c_str(),
               job.data().path().c_str());
   PrintData(*data, saved.manifest);
-  PrintMetrics(metrics, static_cast<int64_t>(saved.manifest.step()), *data);
+  PrintMetrics(metrics, static_cast<int64_t>(saved.manifest.step()), data->References());
   if (!options.dump.empty()) std::printf("\nwrote %s\n", options.dump.c_str());
   if (wrong.empty()) return absl::OkStatus();
   return absl::OutOfRangeError(

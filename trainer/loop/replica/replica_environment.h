@@ -31,7 +31,8 @@ struct ReplicaEnvironment {
   Device device = {};  // where the replica computes: DeviceOf the job
   // Group of the same ranks, for arrays on `device`; null on a CPU, and for the only trainer.
   comm::ProcessGroup* device_group = nullptr;
-  int num_servers = 0;  // for the summary; 0: local tables
+  int num_servers = 0;              // for the summary; 0: local tables
+  report::RunProgram program = {};  // for the summary
   // Called in every step and before every block of an evaluation. If any replica returns true, all
   // replicas end after the same step. They write a checkpoint and return a summary with status
   // "stopped". The resumed run makes an evaluation that was due then.

@@ -22,7 +22,7 @@ namespace tandem::report {
 // Every event file's name begins so. TensorBoard needs the part "tfevents".
 inline constexpr char kEventFilePrefix[] = "events.out.tfevents.";
 
-// The file's name for a run that began at `seconds` since 1970. Names sort by their time, the order
+// The name of a file that begins `seconds` after 1970. Names sort by their time, which is the order
 // in which TensorBoard reads the files of a folder.
 std::string EventFileName(int64_t seconds);
 

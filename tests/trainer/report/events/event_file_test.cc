@@ -1,107 +1,16 @@
 #include "trainer/report/events/event_file.h"
 
-#include <array>
 #include <cmath>
-#include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <gtest/gtest.h>
-#include <iterator>
-#include <map>
 #include <vector>
 
 #include "kernels/base/crc32c.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/report/events/event_reader.h"
 
 namespace tandem::report {
 namespace {
-
-// An independent reader of the published formats, a bit at a time: RFC 3720's checksum,
-// TensorFlow's records, and protobuf's encoding.
-uint32_t Checksum(const std::string& bytes) {
-  uint32_t crc = 0xFFFFFFFFu;
-  for (const char c : bytes) {
-    crc ^= static_cast<unsigned char>(c);
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78u : 0);
-  }
-  return ~crc;
-}
-
-uint32_t Unmasked(uint32_t masked) {
-  const uint32_t rotated = masked - 0xA282EAD8u;
-  return rotated >> 17 | rotated << 15;
-}
-
-template <typename Number>
-Number Take(std::string& bytes) {
-  Number number{};
-  if (bytes.size() < sizeof(Number)) {
-    ADD_FAILURE() << "the file ends inside a number";
-    bytes.clear();
-    return number;
-  }
-  std::memcpy(&number, bytes.data(), sizeof(Number));
-  bytes.erase(0, sizeof(Number));
-  return number;
-}
-
-std::string TakeBytes(std::string& bytes, uint64_t size) {
-  EXPECT_LE(size, bytes.size());
-  const std::string taken = bytes.substr(0, size);
-  bytes.erase(0, size);
-  return taken;
-}
-
-uint64_t TakeVarint(std::string& bytes) {
-  uint64_t number = 0;
-  for (int shift = 0;; shift += 7) {
-    const auto byte = Take<uint8_t>(bytes);
-    number |= static_cast<uint64_t>(byte & 0x7F) << shift;
-    if (byte < 0x80) return number;
-  }
-}
-
-std::vector<std::string> ReadRecords(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  std::vector<std::string> records;
-  while (!bytes.empty()) {
-    const std::string length = TakeBytes(bytes, 8);
-    EXPECT_EQ(Unmasked(Take<uint32_t>(bytes)), Checksum(length));
-    std::string rest = length;
-    records.push_back(TakeBytes(bytes, Take<uint64_t>(rest)));
-    EXPECT_EQ(Unmasked(Take<uint32_t>(bytes)), Checksum(records.back()));
-  }
-  return records;
-}
-
-// The fields of a message: numbers as their bytes.
-std::map<uint64_t, std::string> Fields(std::string bytes) {
-  std::map<uint64_t, std::string> fields;
-  while (!bytes.empty()) {
-    const uint64_t key = TakeVarint(bytes);
-    std::string& field = fields[key >> 3];
-    switch (key & 7) {
-      case 0: {
-        const uint64_t number = TakeVarint(bytes);
-        field.assign(reinterpret_cast<const char*>(&number), sizeof(number));
-        break;
-      }
-      case 1:
-        field = TakeBytes(bytes, 8);
-        break;
-      case 2:
-        field = TakeBytes(bytes, TakeVarint(bytes));
-        break;
-      case 5:
-        field = TakeBytes(bytes, 4);
-        break;
-      default:
-        ADD_FAILURE() << "unknown wire type " << (key & 7);
-        return fields;
-    }
-  }
-  return fields;
-}
 
 TEST(EventFileTest, ChecksumsAreThoseOfTheStandard) {
   EXPECT_EQ(Checksum("123456789"), 0xE3069283u);
