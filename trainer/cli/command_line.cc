@@ -255,6 +255,21 @@ void AddSchedule(CLI::App& app, int* code) {
   command->callback([options, code] { *code = Schedule(*options); });
 }
 
+void AddReport(CLI::App& app, int* code) {
+  const auto options = std::make_shared<ReportOptions>();
+  auto* command = app.add_subcommand(
+      "report", "make a run's page again, or one page that lays several runs over each other");
+  command->add_option("folders", options->folders, "folders that --out of launch named")
+      ->type_name("DIR")
+      ->required();
+  command
+      ->add_option("--out", options->out,
+                   "the page, HTML; default: report.html in the folder of a single run, else in "
+                   "the working folder")
+      ->type_name("FILE");
+  command->callback([options, code] { *code = Report(*options); });
+}
+
 void AddSynthesize(CLI::App& app, int* code) {
   const auto options = std::make_shared<SynthesizeOptions>();
   auto* command = app.add_subcommand(
@@ -305,6 +320,7 @@ int RunCommandLine(int argc, char** argv, const tasks::Kinds& kinds,
   AddCheckpointCommands(app, kinds, &code);
   for (const AddCommands add : more) add(app, kinds, &code);
 
+  AddReport(app, &code);
   AddSchedule(app, &code);
   AddSynthesize(app, &code);
   app.add_subcommand("help", "explain a command: help bench step");

@@ -71,6 +71,12 @@ struct ScheduleCommandOptions {
 };
 int Schedule(const ScheduleCommandOptions& options);
 
+struct ReportOptions {
+  std::vector<std::string> folders;  // of runs, at least one
+  std::string out;  // empty: report.html in the folder of a single run, else in the working folder
+};
+int Report(const ReportOptions& options);
+
 struct SynthesizeOptions {
   std::string out;
   uint64_t seed = 1;
