@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/check.h"
+#include "trainer/report/page/group_table.h"
 #include "trainer/report/page/page.h"
 #include "trainer/report/page/run_charts.h"
 #include "trainer/report/page/run_metrics.h"
@@ -17,6 +18,7 @@ namespace tandem::report {
 
 namespace {
 
+constexpr size_t kMostOfGroups = 4;  // metrics
 constexpr char kSettings[] = "settings.";
 
 // "dp 2, tp 1, pp 1, zero 0, 2 parameter servers"
@@ -153,15 +155,16 @@ void AddSpreadTable(const RunGroup& group, Page* page) {
   page->AddTable(table);
 }
 
-void AddSpreads(const std::vector<RunGroup>& groups, Page* page) {
-  bool any = false;
+void AddGroups(const std::vector<RunGroup>& groups, Page* page) {
+  const bool has_seeds = std::any_of(groups.begin(), groups.end(),
+                                     [](const RunGroup& group) { return group.runs.size() > 1; });
+  if (groups.size() == 1 && !has_seeds) return;
+  page->AddSection(has_seeds ? "Seeds" : "Side by side");
+  if (groups.size() > 1) page->AddTable(GroupTable(groups, kMostOfGroups));
   for (const RunGroup& group : groups) {
-    if (group.runs.size() == 1) continue;
-    if (!any) page->AddSection("Seeds");
-    any = true;
-    AddSpreadTable(group, page);
+    if (group.runs.size() > 1) AddSpreadTable(group, page);
   }
-  if (!any) return;
+  if (!has_seeds) return;
   page->AddNote(
       "The standard deviation is that of a sample (n - 1). Runs count as differing only in the "
       "seed if their job, layout, sizes, settings and learning rates are equal.");
@@ -216,7 +219,7 @@ std::string RunPage(const std::vector<RunFiles>& runs) {
   page.AddSection("Speed");
   page.AddCharts(SpeedCharts(groups));
   AddLacks(all, &page);
-  AddSpreads(groups, &page);
+  AddGroups(groups, &page);
   AddEnvironment(all, &page);
   AddSettings(all, &page);
   AddFigures(all, &page);

@@ -59,6 +59,20 @@ bool HaveDifferentSeeds(const std::vector<const RunFiles*>& runs) {
   return seeds.size() == runs.size() && seeds.count("") == 0;
 }
 
+// "dim=32 (5 seeds)" of "dim=32/seed-1", "dim=32/seed-2", ...; else "run1 and 4 more seeds".
+std::string GroupName(const std::vector<std::string>& names) {
+  std::vector<std::vector<std::string>> paths;
+  for (const std::string& name : names) paths.push_back(PartsOf(name));
+  size_t front = 0;
+  while (IsShared(paths, front, /*from_back=*/false)) ++front;
+  if (front > 0) {
+    return absl::StrCat(absl::StrJoin(paths[0].begin(), paths[0].begin() + front, "/"), " (",
+                        names.size(), " seeds)");
+  }
+  return absl::StrCat(names[0], " and ", names.size() - 1, " more seed",
+                      names.size() == 2 ? "" : "s");
+}
+
 }  // namespace
 
 std::vector<std::string> ShortNames(const std::vector<std::string>& folders) {
@@ -105,8 +119,9 @@ std::vector<RunGroup> GroupsOf(const std::vector<RunFiles>& runs) {
   std::vector<RunGroup> groups;
   for (RunGroup& group : alike) {
     if (group.runs.size() > 1 && HaveDifferentSeeds(group.runs)) {
-      absl::StrAppend(&group.name, " and ", group.runs.size() - 1, " more seed",
-                      group.runs.size() == 2 ? "" : "s");
+      std::vector<std::string> of_runs;
+      for (const RunFiles* run : group.runs) of_runs.push_back(name_of[run]);
+      group.name = GroupName(of_runs);
       groups.push_back(std::move(group));
       continue;
     }

@@ -136,6 +136,20 @@ TEST(RunPageTest, OtherDifferencesAreNoSpread) {
   EXPECT_EQ(groups[1].name, "b and 1 more seed");
 }
 
+TEST(RunPageTest, GroupsOfSeedsStandInOneTable) {
+  const RunFolders folders;
+  const std::vector<RunFiles> runs{folders.Read("x/s1", "1", 0.1), folders.Read("x/s2", "2", 0.3),
+                                   folders.Read("y/s1", "1", 0.5, "", "0.5")};
+  const std::string html = RunPage(runs);
+  EXPECT_TRUE(Has(html,
+                  "<th>runs that differ only in the seed</th><th class=\"n\">runs</th>"
+                  "<th class=\"n\">test/hr@10</th>"));
+  EXPECT_TRUE(Has(html,
+                  "<td>x (2 seeds)</td><td class=\"n\">2</td>"
+                  "<td class=\"n\">0.20 ± 0.14</td>"));
+  EXPECT_TRUE(Has(html, "<td>y/s1</td><td class=\"n\">1</td><td class=\"n\">0.5000</td>"));
+}
+
 TEST(RunPageTest, ARunThatDidNotEndIsNamed) {
   const RunFolders folders;
   RunFiles run = folders.Read("a", "1", 0.1);
