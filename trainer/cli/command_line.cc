@@ -28,7 +28,8 @@ namespace {
 
 using report::LogFormat;
 
-void AddRunFlags(CLI::App& command, RunOptions& options) {
+// The flags that say what a run is and where it goes.
+void AddLayoutFlags(CLI::App& command, RunOptions& options) {
   AddJobFlags(command, options.job_path, options.sets);
   command.add_option("--ps", options.num_ps, "parameter servers")
       ->check(CLI::Range(1, 1024))
@@ -44,6 +45,20 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command.add_option("--out", options.out, "folder for what the run leaves")->capture_default_str();
+  const std::map<std::string, report::LogFormat> formats{{"text", report::LogFormat::TEXT},
+                                                         {"json", report::LogFormat::JSON}};
+  command.add_option("--log-format", options.log_format, "text or json")
+      ->transform(CLI::CheckedTransformer(formats, CLI::ignore_case).description(""))
+      ->type_name("text|json");
+}
+
+void AddLocalFlag(CLI::App& command, RunOptions& options) {
+  command.add_flag("--local", options.local,
+                   "everything in one process; replicas are threads; the same bits");
+}
+
+void AddRunFlags(CLI::App& command, RunOptions& options) {
+  AddLayoutFlags(command, options);
   command
       .add_option("--secret-file", options.secret_file,
                   "holds the job's secret, the same for all roles; -: standard input; default: the "
@@ -58,11 +73,6 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       "with --resume: go on although the data is not what the checkpoint was trained on");
   command.add_flag("--overwrite", options.overwrite,
                    "replace a run in --out, which is refused otherwise");
-  const std::map<std::string, report::LogFormat> formats{{"text", report::LogFormat::TEXT},
-                                                         {"json", report::LogFormat::JSON}};
-  command.add_option("--log-format", options.log_format, "text or json")
-      ->transform(CLI::CheckedTransformer(formats, CLI::ignore_case).description(""))
-      ->type_name("text|json");
 }
 
 // Converts the result of an address check for CLI11.
@@ -191,8 +201,7 @@ void AddLaunch(CLI::App& app, const tasks::Kinds& kinds, int* code) {
   auto* command = app.add_subcommand(
       "launch", "run a whole job on this machine: one master, servers, trainers");
   AddRunFlags(*command, *options);
-  command->add_flag("--local", options->local,
-                    "everything in one process; replicas are threads; the same bits");
+  AddLocalFlag(*command, *options);
   AddMasterFlag(*command, options->master, "the master's address; default: a free port");
   command->callback(
       [options, &kinds, code] { *code = WithinLimits([&] { return Launch(*options, kinds); }); });
@@ -270,6 +279,27 @@ void AddReport(CLI::App& app, int* code) {
   command->callback([options, code] { *code = Report(*options); });
 }
 
+void AddSweep(CLI::App& app, const tasks::Kinds& kinds, int* code) {
+  const auto options = std::make_shared<SweepOptions>();
+  options->run.out = "out/sweep";
+  auto* command = app.add_subcommand(
+      "sweep",
+      "run a job for every combination of values and seeds, one after another; goes on where it "
+      "was broken off");
+  AddLayoutFlags(*command, options->run);
+  AddLocalFlag(*command, options->run);
+  command
+      ->add_option("--grid", options->grid,
+                   "values of a field of the job, as in train.batch_size=64,128; several: every "
+                   "combination")
+      ->type_name("PATH=A,B")
+      ->allow_extra_args(false);
+  command->add_option("--seeds", options->seeds, "1..5 runs every combination with each seed")
+      ->type_name("FIRST..LAST");
+  command->callback(
+      [options, &kinds, code] { *code = WithinLimits([&] { return Sweep(*options, kinds); }); });
+}
+
 void AddSynthesize(CLI::App& app, int* code) {
   const auto options = std::make_shared<SynthesizeOptions>();
   auto* command = app.add_subcommand(
@@ -322,6 +352,7 @@ int RunCommandLine(int argc, char** argv, const tasks::Kinds& kinds,
 
   AddReport(app, &code);
   AddSchedule(app, &code);
+  AddSweep(app, kinds, &code);
   AddSynthesize(app, &code);
   app.add_subcommand("help", "explain a command: help bench step");
   app.set_version_flag("--version", VersionText,

@@ -77,6 +77,13 @@ struct ReportOptions {
 };
 int Report(const ReportOptions& options);
 
+struct SweepOptions {
+  RunOptions run;                 // of all runs; their folders are below `out`
+  std::vector<std::string> grid;  // "path=v1,v2"
+  std::string seeds;              // "1..5"; empty: the job's
+};
+int Sweep(const SweepOptions& options, const tasks::Kinds& kinds);
+
 struct SynthesizeOptions {
   std::string out;
   uint64_t seed = 1;
