@@ -198,9 +198,11 @@ void AddSync(CLI::App& bench, int* code) {
   auto* command = bench.add_subcommand(
       "sync", "how long trainers take to synchronise weights, by a ring and by parameter servers");
   command->add_flag("--quick", options->quick, "fewer points, in at most 4 minutes");
-  command->add_option("--link", options->links, "shm (shared memory) or tcp; default: both")
-      ->check(CLI::IsMember({"shm", "tcp"}))
-      ->type_name("shm|tcp");
+  command
+      ->add_option("--link", options->links,
+                   "shm (shared memory), tcp (loopback), or a rate between members in network "
+                   "namespaces of their own; default: shm, tcp, 1gbit and 100mbit")
+      ->type_name("shm|tcp|RATE");
   command->add_option("--bytes", options->bytes, "points of these sizes alone; default: all");
   command->add_option("--json", options->json, "write the figures as JSON")->type_name("FILE");
   AddMemberFlags(*command, options->member);

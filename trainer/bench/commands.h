@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/bench/members.h"
+#include "trainer/bench/members/members.h"
 #include "trainer/tasks/kinds/kinds.h"
 
 namespace CLI {
@@ -82,7 +82,7 @@ int BenchPullPush(const PullPushOptions& options);
 
 struct SyncOptions {
   bool quick = false;              // fewer points, for shorter times
-  std::vector<std::string> links;  // shm, tcp; empty: both
+  std::vector<std::string> links;  // shm, tcp or rates ("1gbit"); empty: these and 100mbit
   std::vector<uint64_t> bytes;     // sizes of all weights; empty: all
   std::string json;                // file for the figures; empty: none
   MemberOptions member;

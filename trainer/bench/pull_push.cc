@@ -12,7 +12,7 @@
 #include "trainer/bench/batches.h"
 #include "trainer/bench/commands.h"
 #include "trainer/bench/figures.h"
-#include "trainer/bench/members.h"
+#include "trainer/bench/members/members.h"
 #include "trainer/bench/pull_push_roles.h"
 #include "trainer/bench/pull_push_summary.h"
 #include "trainer/bench/pull_push_table.h"

@@ -13,7 +13,7 @@
 #include "ps/wire/row_index.h"
 #include "ps/wire/wire_codec.h"
 #include "trainer/bench/batches.h"
-#include "trainer/bench/members.h"
+#include "trainer/bench/members/members.h"
 #include "trainer/bench/pull_push_replay.h"
 #include "trainer/comm/host/cpu_group.h"
 #include "trainer/parallel/data_parallel/ddp.h"

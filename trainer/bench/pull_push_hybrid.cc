@@ -11,7 +11,7 @@
 #include "proto/bench.pb.h"
 #include "trainer/autograd/engine.h"
 #include "trainer/bench/batches.h"
-#include "trainer/bench/members.h"
+#include "trainer/bench/members/members.h"
 #include "trainer/sparse/pooling.h"
 
 namespace tandem::bench {

@@ -13,7 +13,7 @@
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "trainer/bench/batches.h"
-#include "trainer/bench/members.h"
+#include "trainer/bench/members/members.h"
 #include "trainer/comm/host/thread_group.h"
 
 namespace tandem::bench {

@@ -1,7 +1,7 @@
 #include "trainer/bench/pull_push_roles.h"
 
 #include "kernels/base/status_macros.h"
-#include "trainer/bench/members.h"
+#include "trainer/bench/members/members.h"
 #include "trainer/bench/pull_push_client.h"
 #include "trainer/bench/raw_bytes.h"
 
@@ -9,8 +9,9 @@ namespace tandem::bench {
 
 int RunPullPushServer(const PullPushCase& bench, const cli::RoleOptions& options) {
   RawBytesService raw;
-  return RunBenchServer(options, bench.threads(), bench.path() == PullPushCase::SHM,
-                        [&raw](rpc::Server& server) { raw.Register(server); });
+  return RunBenchServer(options, {.threads = bench.threads(),
+                                  .shared_memory = bench.path() == PullPushCase::SHM,
+                                  .more = [&raw](rpc::Server& server) { raw.Register(server); }});
 }
 
 int RunPullPushClient(const PullPushCase& bench, const cli::RoleOptions& options) {

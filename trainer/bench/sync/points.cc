@@ -38,40 +38,44 @@ SyncPoint Table(uint64_t bytes, double share, PullPushCase::Ids ids, SyncPoint::
   return point;
 }
 
-// The points, without their ways.
-std::vector<SyncPoint> Points(bool quick) {
+// The points over a link, without their ways.
+std::vector<SyncPoint> Points(SyncPoint::Link link, bool quick) {
+  using Ids = PullPushCase;
   std::vector<SyncPoint> points;
-  for (const SyncPoint::Link link : {SyncPoint::SHM, SyncPoint::TCP}) {
-    for (const uint64_t bytes : {4 * kKilo, 64 * kKilo, kMega, 16 * kMega})
-      points.push_back(Dense(bytes, 2, 1, link));
-    for (const double share : {1e-3, 1e-2, 0.1, 1.0})
-      points.push_back(Table(16 * kMega, share, PullPushCase::UNIFORM, link));
-    if (quick) continue;
-    for (const uint64_t bytes : {64 * kMega, 256 * kMega})
-      points.push_back(Dense(bytes, 2, 1, link));
-    points.push_back(Dense(16 * kMega, 2, 2, link));
-    for (const uint64_t bytes : {kMega, 16 * kMega}) {
-      points.push_back(Dense(bytes, 1, 1, link));
-      points.push_back(Dense(bytes, 3, 1, link));
-      points.push_back(Dense(bytes, 4, 1, link));
-      points.push_back(Dense(bytes, 4, 2, link));
-    }
-    points.push_back(Table(16 * kMega, 1e-4, PullPushCase::UNIFORM, link));
-    for (const double share : {1e-3, 1e-2, 0.1})
-      points.push_back(Table(16 * kMega, share, PullPushCase::ZIPF, link));
-    for (const double share : {1e-4, 1e-2})
-      points.push_back(Table(256 * kMega, share, PullPushCase::UNIFORM, link));
-    points.push_back(Table(16 * kMega, 1e-2, PullPushCase::UNIFORM, link, 4, 1));
-    points.push_back(Table(16 * kMega, 1e-2, PullPushCase::UNIFORM, link, 4, 2));
+  for (const uint64_t bytes : {4 * kKilo, 64 * kKilo, kMega, 16 * kMega})
+    points.push_back(Dense(bytes, 2, 1, link));
+  for (const double share : {1e-3, 1e-2, 0.1, 1.0})
+    points.push_back(Table(16 * kMega, share, Ids::UNIFORM, link));
+  if (quick) return points;
+  for (const uint64_t bytes : {256 * kKilo, 4 * kMega, 64 * kMega, 256 * kMega})
+    points.push_back(Dense(bytes, 2, 1, link));
+  for (const uint64_t bytes : {64 * kKilo, kMega, 16 * kMega}) {
+    points.push_back(Dense(bytes, 1, 1, link));
+    points.push_back(Dense(bytes, 2, 2, link));
+    points.push_back(Dense(bytes, 3, 1, link));
+    points.push_back(Dense(bytes, 4, 1, link));
+    points.push_back(Dense(bytes, 4, 2, link));
+  }
+  for (const double share : {1e-2, 0.1, 1.0})
+    points.push_back(Table(kMega, share, Ids::UNIFORM, link));
+  points.push_back(Table(16 * kMega, 1e-4, Ids::UNIFORM, link));
+  for (const double share : {1e-3, 1e-2, 0.1})
+    points.push_back(Table(16 * kMega, share, Ids::ZIPF, link));
+  for (const double share : {1e-4, 1e-2})
+    points.push_back(Table(256 * kMega, share, Ids::UNIFORM, link));
+  for (const uint32_t servers : {1, 2}) {
+    points.push_back(Table(kMega, 0.1, Ids::UNIFORM, link, 4, servers));
+    points.push_back(Table(16 * kMega, 1e-2, Ids::UNIFORM, link, 4, servers));
   }
   return points;
 }
 
 }  // namespace
 
-std::vector<SyncPoint> SyncPoints(bool quick) {
+std::vector<SyncPoint> SyncPoints(const SyncLink& link, bool quick) {
   std::vector<SyncPoint> points;
-  for (SyncPoint& point : Points(quick)) {
+  for (SyncPoint& point : Points(link.link, quick)) {
+    point.set_bits_per_second(link.bits_per_second);
     point.set_seconds(quick ? 0.4 : 0.8);
     for (const SyncPoint::Way way : {SyncPoint::RING, SyncPoint::SERVERS}) {
       point.set_way(way);
@@ -81,7 +85,12 @@ std::vector<SyncPoint> SyncPoints(bool quick) {
   return points;
 }
 
-std::string NameOf(SyncPoint::Link link) { return link == SyncPoint::SHM ? "shm" : "tcp"; }
+std::string LinkText(const SyncPoint& point) {
+  if (point.link() != SyncPoint::CAPPED) return point.link() == SyncPoint::SHM ? "shm" : "tcp";
+  const double megabits = point.bits_per_second() / 1e6;
+  return megabits < 1000 ? absl::StrFormat("%gmbit", megabits)
+                         : absl::StrFormat("%ggbit", megabits / 1000);
+}
 
 std::string SizeText(uint64_t bytes) {
   return bytes < kMega ? absl::StrCat(bytes / kKilo, " KB") : absl::StrCat(bytes / kMega, " MB");
@@ -96,7 +105,7 @@ std::string NameOf(const SyncPoint& point) {
     absl::StrAppend(&name, absl::StrFormat(", %g of the rows", point.share()));
   absl::StrAppend(&name, ", ", point.trainers(), " trainers");
   if (!ring) absl::StrAppend(&name, ", ", point.servers(), " servers");
-  return absl::StrCat(name, ", ", NameOf(point.link()));
+  return absl::StrCat(name, ", ", LinkText(point));
 }
 
 uint64_t RowsOf(const SyncPoint& point) {

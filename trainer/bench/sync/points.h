@@ -10,12 +10,18 @@
 
 namespace tandem::bench {
 
-// A fixed list, not a full product. `quick`: fewer points, for shorter times.
-std::vector<SyncPoint> SyncPoints(bool quick);
+struct SyncLink {
+  SyncPoint::Link link = SyncPoint::SHM;
+  double bits_per_second = 0;  // of a capped link
+};
+// The points over a link: a fixed list, not a full product. `quick`: fewer points, for shorter
+// times. Both ways of a point lie side by side.
+std::vector<SyncPoint> SyncPoints(const SyncLink& link, bool quick);
 
 // "ring dense 1 MB, 2 trainers, shm".
 std::string NameOf(const SyncPoint& point);
-std::string NameOf(SyncPoint::Link link);
+// "shm", "tcp", "100mbit".
+std::string LinkText(const SyncPoint& point);
 // "64 KB", "1 MB".
 std::string SizeText(uint64_t bytes);
 

@@ -48,8 +48,8 @@ std::string JsonOf(const SyncResult& result) {
       R"("cpu_us_trainers":%.2f,"cpu_us_servers":%.2f,"correct":%s})",
       ring ? "ring" : "ps", table ? "table" : "dense", point.bytes(), point.dim(), result.share,
       point.ids() == PullPushCase::ZIPF ? "zipf" : "uniform", point.trainers(),
-      ring ? 0 : point.servers(), NameOf(point.link()), result.microseconds, result.low,
-      result.high, result.first_microseconds, result.bytes_per_trainer, result.bytes_per_server,
+      ring ? 0 : point.servers(), LinkText(point), result.microseconds, result.low, result.high,
+      result.first_microseconds, result.bytes_per_trainer, result.bytes_per_server,
       result.cpu_us_trainers, result.cpu_us_servers, result.wrong.empty() ? "true" : "false");
 }
 

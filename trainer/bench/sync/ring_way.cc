@@ -5,7 +5,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/autograd/parameter.h"
-#include "trainer/bench/members.h"
+#include "trainer/bench/members/members.h"
 #include "trainer/bench/sync/points.h"
 #include "trainer/bench/sync/way.h"
 #include "trainer/optim/dense_optimizer.h"

@@ -11,9 +11,11 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
 #include "rpc/master/client.h"
-#include "trainer/bench/members.h"
+#include "trainer/bench/members/capped_link.h"
+#include "trainer/bench/members/members.h"
 #include "trainer/bench/sync/points.h"
 #include "trainer/bench/sync/way.h"
+#include "trainer/cli/process/failure.h"
 #include "trainer/comm/host/cpu_group.h"
 #include "trainer/comm/net/tcp_group.h"
 
@@ -38,11 +40,18 @@ double CpuSecondsOf(int64_t pid) {
   return clock_getcpuclockid(static_cast<pid_t>(pid), &clock) == 0 ? Seconds(clock) : 0;
 }
 
+// Where others reach this process. Members have different places: servers first.
+absl::StatusOr<std::string> HostOf(const SyncPoint& point, int place) {
+  if (point.link() != SyncPoint::CAPPED) return std::string("127.0.0.1");
+  return JoinHub(point.bits_per_second(), place);
+}
+
 // A trainer of a point.
 class SyncTrainer {
  public:
-  SyncTrainer(const SyncPoint& point, rpc::MasterClient& master)
-      : point_(point), master_(master), rank_(master.assignment().rank) {}
+  // `host`: where other trainers reach this one.
+  SyncTrainer(const SyncPoint& point, const std::string& host, rpc::MasterClient& master)
+      : point_(point), host_(host), master_(master), rank_(master.assignment().rank) {}
 
   absl::StatusOr<SyncFigures> Run();
 
@@ -58,10 +67,14 @@ class SyncTrainer {
   // By server, since the beginning: CPU time, and bytes from and to this trainer.
   std::vector<double> ServerSeconds() const;
   std::vector<double> ServerBytes() const;
+  rpc::Traffic Moved() const {
+    return point_.link() == SyncPoint::CAPPED ? CableTraffic(getpid()) : way_->traffic();
+  }
   double ShareOfRows() const;
   absl::StatusOr<std::string> FindWrongWeight();
 
   const SyncPoint point_;
+  const std::string host_;
   rpc::MasterClient& master_;
   const uint32_t rank_;
   std::shared_ptr<comm::Endpoint> endpoint_;
@@ -80,7 +93,8 @@ absl::StatusOr<std::unique_ptr<comm::QueuedGroup>> SyncTrainer::MakeGroup(const 
                                   deadline);
   }
   if (endpoint_ == nullptr) {
-    ASSIGN_OR_RETURN(endpoint_, comm::Endpoint::Open("127.0.0.1:0", /*advertise=*/"", token));
+    ASSIGN_OR_RETURN(endpoint_,
+                     comm::Endpoint::Open(absl::StrCat(host_, ":0"), /*advertise=*/"", token));
   }
   return comm::TcpGroup::Create({.store = &master_.store(),
                                  .endpoint = endpoint_,
@@ -142,10 +156,13 @@ std::vector<double> SyncTrainer::ServerSeconds() const {
   return seconds;
 }
 
+// A cable counts all trainers' bytes, so rank 0 tells them.
 std::vector<double> SyncTrainer::ServerBytes() const {
   std::vector<double> bytes;
-  for (uint32_t server = 0; client_ != nullptr && server < point_.servers(); ++server) {
-    const rpc::Traffic traffic = client_->traffic(server);
+  const bool cables = point_.link() == SyncPoint::CAPPED;
+  if (client_ == nullptr || (cables && rank_ > 0)) return bytes;
+  for (const rpc::Member& server : master_.assignment().MembersOf(PS)) {
+    const rpc::Traffic traffic = cables ? CableTraffic(server.pid) : client_->traffic(server.rank);
     bytes.push_back(static_cast<double>(traffic.sent + traffic.received));
   }
   return bytes;
@@ -182,11 +199,11 @@ absl::StatusOr<SyncFigures> SyncTrainer::Run() {
   for (uint64_t i = 0; i < kWarm; ++i) RETURN_IF_ERROR(Once(&warm));
   figures.set_first_seconds(warm.end(0) - warm.begin(0));
   ASSIGN_OR_RETURN(const int number, ChooseNumber(warm));
-  const rpc::Traffic traffic = way_->traffic();
+  const rpc::Traffic traffic = Moved();
   const std::vector<double> server_seconds = ServerSeconds(), server_bytes = ServerBytes();
   for (int i = 0; i < number; ++i) RETURN_IF_ERROR(Once(&figures));
   RETURN_IF_ERROR(Meet());  // servers have done all now
-  const rpc::Traffic moved = way_->traffic() - traffic;
+  const rpc::Traffic moved = Moved() - traffic;
   figures.set_sent(static_cast<double>(moved.sent) / number);
   figures.set_received(static_cast<double>(moved.received) / number);
   figures.set_cpu_seconds(figures.cpu_seconds() / number);
@@ -203,16 +220,19 @@ absl::StatusOr<SyncFigures> SyncTrainer::Run() {
 }  // namespace
 
 int RunSyncServer(const SyncPoint& point, const cli::RoleOptions& options) {
-  return RunBenchServer(options, /*threads=*/1, point.link() == SyncPoint::SHM);
+  const auto host = HostOf(point, options.index);
+  if (!host.ok()) return cli::ReportError(host.status());
+  return RunBenchServer(options, {.shared_memory = point.link() == SyncPoint::SHM, .host = *host});
 }
 
 int RunSyncTrainer(const SyncPoint& point, const cli::RoleOptions& options) {
-  return RunBenchTrainer(
-      options, [&point](rpc::MasterClient& master) -> absl::StatusOr<MemberReport> {
-        MemberReport report;
-        ASSIGN_OR_RETURN(*report.mutable_sync(), SyncTrainer(point, master).Run());
-        return report;
-      });
+  const auto host = HostOf(point, static_cast<int>(point.servers()) + options.index);
+  if (!host.ok()) return cli::ReportError(host.status());
+  return RunBenchTrainer(options, [&](rpc::MasterClient& master) -> absl::StatusOr<MemberReport> {
+    MemberReport report;
+    ASSIGN_OR_RETURN(*report.mutable_sync(), SyncTrainer(point, *host, master).Run());
+    return report;
+  });
 }
 
 }  // namespace tandem::bench

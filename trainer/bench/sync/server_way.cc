@@ -3,7 +3,7 @@
 
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/bench/members.h"
+#include "trainer/bench/members/members.h"
 #include "trainer/bench/sync/points.h"
 #include "trainer/bench/sync/way.h"
 

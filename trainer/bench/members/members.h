@@ -28,6 +28,7 @@ struct MembersPlan {
   std::string command;                              // "pull-push"
   const google::protobuf::Message* what = nullptr;  // the measurement, which members get as text
   uint32_t servers = 0, trainers = 1;
+  double bits_per_second = 0;  // of every member's own link (JoinHub); 0: members share loopback
 };
 struct MembersOutcome {
   cli::Supervisor::Outcome processes;
@@ -45,10 +46,14 @@ struct MemberOptions {
 };
 cli::RoleOptions RoleOf(const MemberOptions& options);
 
-// Runs a parameter server until the trainers have ended. Returns the exit code. `more` adds
-// handlers of the bench's own.
-int RunBenchServer(const cli::RoleOptions& options, int threads, bool shared_memory,
-                   const std::function<void(rpc::Server&)>& more = nullptr);
+struct ServerPlan {
+  int threads = 1;
+  bool shared_memory = false;
+  std::string host = "127.0.0.1";                    // where others reach this process
+  std::function<void(rpc::Server&)> more = nullptr;  // adds handlers of the bench's own
+};
+// Runs a parameter server until the trainers have ended. Returns the exit code.
+int RunBenchServer(const cli::RoleOptions& options, const ServerPlan& plan);
 // Runs a trainer, and brings the figures that it measures to the command. Returns the exit code.
 int RunBenchTrainer(const cli::RoleOptions& options,
                     const std::function<absl::StatusOr<MemberReport>(rpc::MasterClient&)>& measure);

@@ -1,4 +1,4 @@
-#include "trainer/bench/members.h"
+#include "trainer/bench/members/members.h"
 
 #include <google/protobuf/text_format.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include "ps/server/service.h"
 #include "rpc/channel.h"
 #include "rpc/master/service.h"
+#include "trainer/bench/members/capped_link.h"
 #include "trainer/cli/roles/member.h"
 
 namespace tandem::bench {
@@ -88,7 +89,11 @@ absl::StatusOr<MembersOutcome> RunMembers(const MembersPlan& plan) {
   rpc::Server server((rpc::Credentials(secret)));
   master.RegisterHandlers(server);
   reports.Register(server);
-  RETURN_IF_ERROR(server.Start("127.0.0.1:0"));
+  std::unique_ptr<Hub> hub;
+  if (plan.bits_per_second > 0) {
+    ASSIGN_OR_RETURN(hub, Hub::Make());
+  }
+  RETURN_IF_ERROR(server.Start(absl::StrCat(hub != nullptr ? Hub::host() : "127.0.0.1", ":0")));
   cli::Supervisor supervisor(&secret);
   for (uint32_t i = 0; i < plan.servers; ++i) {
     RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i),
@@ -121,19 +126,18 @@ cli::RoleOptions RoleOf(const MemberOptions& options) {
   return role;
 }
 
-int RunBenchServer(const cli::RoleOptions& options, int threads, bool shared_memory,
-                   const std::function<void(rpc::Server&)>& more) {
+int RunBenchServer(const cli::RoleOptions& options, const ServerPlan& plan) {
   std::unique_ptr<rpc::MasterClient> master;
   const absl::Status status = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const rpc::Credentials credentials,
                      cli::CredentialsOfRole(cli::AccessOf(options), "ps"));
-    ps::TableHost host(threads);
+    ps::TableHost host(plan.threads);
     ps::EmbeddingService service(host);
     rpc::Server server(credentials);
     service.Register(server);
-    if (more) more(server);
-    RETURN_IF_ERROR(server.Start("127.0.0.1:0"));
-    if (shared_memory) RETURN_IF_ERROR(server.ServeSharedMemory());
+    if (plan.more) plan.more(server);
+    RETURN_IF_ERROR(server.Start(absl::StrCat(plan.host, ":0")));
+    if (plan.shared_memory) RETURN_IF_ERROR(server.ServeSharedMemory());
     ASSIGN_OR_RETURN(master, JoinBench(PS, options, credentials, server.address()));
     const rpc::Assignment& assignment = master->assignment();
     service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map,

@@ -1,0 +1,156 @@
+#include "trainer/bench/members/capped_link.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <sched.h>
+#include <spawn.h>
+#include <sstream>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
+
+extern char** environ;
+
+namespace tandem::bench {
+
+namespace {
+
+constexpr char kCable[] = "cable0";
+
+// Runs a program with its words, which hold no blanks. Its output goes nowhere.
+absl::Status Run(const std::string& line) {
+  std::vector<std::string> words = absl::StrSplit(line, ' ');
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (const int fd : {1, 2})
+    posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_WRONLY, 0);
+  pid_t child = -1;
+  const int error =
+      posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0)
+    return absl::UnavailableError(absl::StrCat("no program ", words[0], ": ", strerror(error)));
+  int status = -1;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("\"", line, "\" failed"));
+}
+
+absl::Status RunAll(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) RETURN_IF_ERROR(Run(line));
+  return absl::OkStatus();
+}
+
+absl::Status EnterNewNamespace() {
+  if (unshare(CLONE_NEWNET) == 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("no right to make network namespaces: ", std::strerror(errno)));
+}
+
+// The bucket holds two of the largest packets that a virtual cable carries. The queue holds all
+// that connections have under way, so nothing is lost.
+std::string TokenBucket(const char* device, double bits_per_second) {
+  return absl::StrFormat("tc qdisc add dev %s root tbf rate %.0fbit burst 131072 limit 67108864",
+                         device, bits_per_second);
+}
+
+}  // namespace
+
+absl::StatusOr<double> RateOf(const std::string& text) {
+  absl::string_view number = text;
+  const double unit = absl::ConsumeSuffix(&number, "gbit")   ? 1e9
+                      : absl::ConsumeSuffix(&number, "mbit") ? 1e6
+                                                             : 0;
+  double rate = 0;
+  if (unit > 0 && absl::SimpleAtod(number, &rate) && rate * unit >= 1e6 && rate * unit <= 1e12)
+    return rate * unit;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--link is ", Printable(text),
+                   "; allowed: shm, tcp, or a rate from 1mbit to 1000gbit, such as 100mbit"));
+}
+
+absl::Status CheckCappedLinks() {
+  for (const char* program : {"ip -V", "tc -V", "nsenter -V"}) RETURN_IF_ERROR(Run(program));
+  const int outside = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+  const absl::Status made = EnterNewNamespace();
+  const absl::Status cable =
+      made.ok() ? RunAll({absl::StrCat("ip link add ", kCable, " type veth peer name other"),
+                          TokenBucket(kCable, 1e9)})
+                : made;
+  if (made.ok() && setns(outside, CLONE_NEWNET) != 0)
+    return absl::InternalError("no way back from a network namespace");
+  close(outside);
+  return cable;
+}
+
+absl::StatusOr<std::unique_ptr<Hub>> Hub::Make() {
+  const int outside = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+  if (outside < 0) return absl::UnavailableError("/proc shows no network namespace");
+  std::unique_ptr<Hub> hub(new Hub(outside));
+  RETURN_IF_ERROR(EnterNewNamespace());
+  // A bridge without an address of its own has a port's, and another one when that member ends.
+  RETURN_IF_ERROR(
+      RunAll({"ip link set lo up", "ip link add hub address 02:00:00:00:00:01 type bridge",
+              absl::StrCat("ip address add ", host(), "/16 dev hub"), "ip link set hub up"}));
+  return hub;
+}
+
+Hub::~Hub() {
+  setns(outside_, CLONE_NEWNET);
+  close(outside_);
+}
+
+const std::string& Hub::host() {
+  static const auto* const host = new std::string("10.77.0.1");
+  return *host;
+}
+
+absl::StatusOr<std::string> JoinHub(double bits_per_second, int place) {
+  const pid_t hub = getppid();
+  const std::string port = absl::StrCat("port", place),
+                    host = absl::StrCat("10.77.", 1 + place / 200, ".", 1 + place % 200),
+                    in_hub = absl::StrCat("nsenter -t ", hub, " -n ");
+  RETURN_IF_ERROR(EnterNewNamespace());
+  RETURN_IF_ERROR(RunAll(
+      {"ip link set lo up",
+       absl::StrCat("ip link add ", kCable, " type veth peer name ", port, " netns ", hub),
+       absl::StrCat("ip address add ", host, "/16 dev ", kCable),
+       TokenBucket(kCable, bits_per_second), in_hub + TokenBucket(port.c_str(), bits_per_second),
+       absl::StrCat(in_hub, "ip link set ", port, " master hub up"),
+       absl::StrCat("ip link set ", kCable, " up")}));
+  return host;
+}
+
+rpc::Traffic CableTraffic(int64_t pid) {
+  std::ifstream devices(absl::StrCat("/proc/", pid, "/net/dev"));
+  for (std::string line; std::getline(devices, line);) {
+    std::istringstream fields(line);
+    std::string name;
+    rpc::Traffic traffic;
+    if (!(fields >> name) || name != absl::StrCat(kCable, ":")) continue;
+    std::string skipped;
+    fields >> traffic.received;
+    for (int i = 0; i < 7; ++i) fields >> skipped;
+    fields >> traffic.sent;
+    return traffic;
+  }
+  return {};
+}
+
+}  // namespace tandem::bench
