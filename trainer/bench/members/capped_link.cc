@@ -1,5 +1,6 @@
 #include "trainer/bench/members/capped_link.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -63,11 +64,15 @@ absl::Status EnterNewNamespace() {
       absl::StrCat("no right to make network namespaces: ", std::strerror(errno)));
 }
 
-// The bucket holds two of the largest packets that a virtual cable carries. The queue holds all
-// that connections have under way, so nothing is lost.
+// The largest packet of a cable, which has to fit the bucket.
+int PacketBytes(double bits_per_second) {
+  return static_cast<int>(std::clamp(0.75 * BurstBytes(bits_per_second), 1600.0, 65536.0));
+}
+
+// The queue holds all that connections have under way, so nothing is lost.
 std::string TokenBucket(const char* device, double bits_per_second) {
-  return absl::StrFormat("tc qdisc add dev %s root tbf rate %.0fbit burst 131072 limit 67108864",
-                         device, bits_per_second);
+  return absl::StrFormat("tc qdisc add dev %s root tbf rate %.0fbit burst %.0f limit 67108864",
+                         device, bits_per_second, BurstBytes(bits_per_second));
 }
 
 }  // namespace
@@ -84,6 +89,8 @@ absl::StatusOr<double> RateOf(const std::string& text) {
       absl::StrCat("--link is ", Printable(text),
                    "; allowed: shm, tcp, or a rate from 1mbit to 1000gbit, such as 100mbit"));
 }
+
+double BurstBytes(double bits_per_second) { return std::max(3200.0, bits_per_second / 8 * 1e-3); }
 
 absl::Status CheckCappedLinks() {
   for (const char* program : {"ip -V", "tc -V", "nsenter -V"}) RETURN_IF_ERROR(Run(program));
@@ -130,6 +137,7 @@ absl::StatusOr<std::string> JoinHub(double bits_per_second, int place) {
   RETURN_IF_ERROR(RunAll(
       {"ip link set lo up",
        absl::StrCat("ip link add ", kCable, " type veth peer name ", port, " netns ", hub),
+       absl::StrCat("ip link set ", kCable, " gso_max_size ", PacketBytes(bits_per_second)),
        absl::StrCat("ip address add ", host, "/16 dev ", kCable),
        TokenBucket(kCable, bits_per_second), in_hub + TokenBucket(port.c_str(), bits_per_second),
        absl::StrCat(in_hub, "ip link set ", port, " master hub up"),

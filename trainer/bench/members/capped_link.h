@@ -17,6 +17,10 @@ namespace tandem::bench {
 // Bits a second of "1gbit", "100mbit", "2.5gbit"; InvalidArgument for other text.
 absl::StatusOr<double> RateOf(const std::string& text);
 
+// Bytes that pass a capped link at once after a pause: a millisecond's. With less, the machine's
+// timers would keep a link from its rate.
+double BurstBytes(double bits_per_second);
+
 // Ok if this process can make capped links; else Unavailable with what is missing.
 absl::Status CheckCappedLinks();
 
