@@ -41,16 +41,29 @@ SyncResult ResultOf(const SyncPoint& point, const std::vector<MemberReport>& tra
 std::string JsonOf(const SyncResult& result) {
   const SyncPoint& point = result.point;
   const bool ring = point.way() == SyncPoint::RING, table = point.what() == SyncPoint::TABLE;
+  // A point that was not measured has null for what only a measurement tells.
+  const auto figure = [&](double value, int places) {
+    return result.measured ? absl::StrFormat("%.*f", places, value) : std::string("null");
+  };
   return absl::StrFormat(
       R"({"way":"%s","what":"%s","bytes":%d,"dim":%d,"share":%.9g,"ids":"%s","trainers":%d,)"
-      R"("servers":%d,"link":"%s","microseconds":%.2f,"low":%.2f,"high":%.2f,)"
-      R"("first_microseconds":%.2f,"bytes_per_trainer":%.0f,"bytes_per_server":%.0f,)"
-      R"("cpu_us_trainers":%.2f,"cpu_us_servers":%.2f,"correct":%s})",
+      R"("servers":%d,"link":"%s","microseconds":%s,"low":%s,"high":%s,)"
+      R"("first_microseconds":%s,"bytes_per_trainer":%s,"bytes_per_server":%s,)"
+      R"("bytes_per_trainer_by_formula":%.0f,"bytes_per_server_by_formula":%.0f,)"
+      R"("cpu_us_trainers":%s,"cpu_us_servers":%s,"predicted_microseconds":%.2f,"limit":"%s",)"
+      R"("fitted":%s,"measured":%s,"correct":%s})",
       ring ? "ring" : "ps", table ? "table" : "dense", point.bytes(), point.dim(), result.share,
       point.ids() == PullPushCase::ZIPF ? "zipf" : "uniform", point.trainers(),
-      ring ? 0 : point.servers(), LinkText(point), result.microseconds, result.low, result.high,
-      result.first_microseconds, result.bytes_per_trainer, result.bytes_per_server,
-      result.cpu_us_trainers, result.cpu_us_servers, result.wrong.empty() ? "true" : "false");
+      ring ? 0 : point.servers(), LinkText(point), figure(result.microseconds, 2),
+      figure(result.low, 2), figure(result.high, 2), figure(result.first_microseconds, 2),
+      figure(result.bytes_per_trainer, 0), figure(result.bytes_per_server, 0),
+      result.modelled.trainer_bytes, result.modelled.server_bytes,
+      figure(result.cpu_us_trainers, 2), figure(result.cpu_us_servers, 2),
+      result.modelled.seconds * 1e6, NameOf(result.modelled.limit),
+      result.fitted ? "true" : "false", result.measured ? "true" : "false",
+      !result.measured       ? "null"
+      : result.wrong.empty() ? "true"
+                             : "false");
 }
 
 }  // namespace tandem::bench

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "proto/bench.pb.h"
+#include "trainer/bench/cost/cost.h"
 
 namespace tandem::bench {
 
@@ -21,9 +22,13 @@ struct SyncResult {
   // Computed by all trainers together, and all servers.
   double cpu_us_trainers = 0, cpu_us_servers = 0;
   std::string wrong = "";  // "" if all weights are what the steps make of them
+  Cost modelled = {};      // what the model of cost says of the point
+  bool fitted = false;     // a probe, on which the model was fitted
+  // False if the point would take too long: then only `modelled` tells of the point.
+  bool measured = true;
 };
 
-// REQUIRES: there is a report of every trainer.
+// Without `modelled`. REQUIRES: there is a report of every trainer.
 SyncResult ResultOf(const SyncPoint& point, const std::vector<MemberReport>& trainers);
 
 std::string JsonOf(const SyncResult& result);

@@ -12,11 +12,13 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/bench/commands.h"
+#include "trainer/bench/cost/profile.h"
 #include "trainer/bench/figures.h"
 #include "trainer/bench/members/capped_link.h"
 #include "trainer/bench/members/members.h"
 #include "trainer/bench/sync/measure.h"
 #include "trainer/bench/sync/points.h"
+#include "trainer/bench/sync/probes.h"
 #include "trainer/bench/sync/result.h"
 #include "trainer/bench/sync/roles.h"
 #include "trainer/cli/help_text.h"
@@ -81,44 +83,130 @@ absl::StatusOr<std::vector<SyncPoint>> ChosenPoints(const SyncOptions& options) 
 constexpr char kAbout[] =
     "A synchronisation begins when the gradients of a step are ready on all trainers. It ends\n"
     "when all can use the new weights, or the rows of the next step's ids. Adagrad is part of it.\n"
-    "T+S: trainers and servers. us: the median; first us: with all that is made once.\n"
-    "MB/T, MB/S: sent and received by a trainer, a server. CPU us: of all members together.\n\n";
+    "T+S: trainers and servers. us: the median; model: what the model of cost says; first us: "
+    "with\n"
+    "all that is made once. CPU us: of all members together. ~: modelled, not measured, because\n"
+    "one synchronisation would take over 2 s.\n";
 
-report::TextTable NewTable() {
-  using report::TextTable;
-  return TextTable({{"what", TextTable::LEFT, 19},
-                    {"T+S", {}, 3},
-                    {"link", TextTable::LEFT, 7},
-                    {"way", TextTable::LEFT, 4},
-                    {"us", {}, 7},
-                    {"first us", {}, 8},
-                    {"MB/T", {}, 7},
-                    {"MB/S", {}, 7},
-                    {"CPU us", {}, 7},
-                    {"right", TextTable::LEFT, 5}});
-}
+// A synchronisation that would take longer is not measured.
+constexpr double kLongestSeconds = 2;
 
 // "table 16 MB 1% zipf"
 std::string WhatText(const SyncResult& result) {
   const SyncPoint& point = result.point;
   if (point.what() == SyncPoint::DENSE) return absl::StrCat("dense ", SizeText(point.bytes()));
   return absl::StrCat("table ", SizeText(point.bytes()),
-                      absl::StrFormat(" %.3g%%", result.share * 100),
+                      absl::StrFormat(" %.2g%%", std::min(99.9, result.share * 100)),
                       point.ids() == PullPushCase::ZIPF ? " zipf" : "");
 }
 
-void Print(const SyncResult& result, report::TextTable& table) {
+// The cells that say which point a line is about.
+std::vector<std::string> PointCells(const SyncResult& result) {
   const SyncPoint& point = result.point;
   const bool ring = point.way() == SyncPoint::RING;
-  table.Add({WhatText(result), absl::StrCat(point.trainers(), "+", ring ? 0 : point.servers()),
-             LinkText(point), ring ? "ring" : "ps", FigureText(result.microseconds, 0),
-             FigureText(result.first_microseconds, 0),
-             FigureText(result.bytes_per_trainer / 1e6, 3),
-             FigureText(result.bytes_per_server / 1e6, 3),
-             FigureText(result.cpu_us_trainers + result.cpu_us_servers, 0),
-             result.wrong.empty() ? "yes" : "NO"});
-  std::fputs(table.TakeLines(cli::HelpColumns()).c_str(), stdout);
-  std::fflush(stdout);
+  return {WhatText(result), absl::StrCat(point.trainers(), "+", ring ? 0 : point.servers()),
+          LinkText(point), ring ? "ring" : "ps"};
+}
+
+// Prints results line by line, as they come.
+class Table {
+ public:
+  void Print(const SyncResult& result) {
+    std::vector<std::string> cells = PointCells(result);
+    const double model = result.modelled.seconds * 1e6;
+    if (result.measured) {
+      for (const double figure : {result.microseconds, model, result.first_microseconds,
+                                  result.cpu_us_trainers + result.cpu_us_servers})
+        cells.push_back(FigureText(figure, 0));
+    } else {
+      cells.insert(cells.end(), {"~", FigureText(model, 0)});
+    }
+    table_.Add(std::move(cells));
+    std::fputs(table_.TakeLines(cli::HelpColumns()).c_str(), stdout);
+    if (!result.wrong.empty()) std::printf("  WRONG: %s\n", result.wrong.c_str());
+    std::fflush(stdout);
+  }
+
+ private:
+  report::TextTable table_{{{"what", report::TextTable::LEFT, 22},
+                            {"T+S", {}, 3},
+                            {"link", report::TextTable::LEFT, 7},
+                            {"way", report::TextTable::LEFT, 4},
+                            {"us", {}, 7},
+                            {"model", {}, 7},
+                            {"first us", {}, 8},
+                            {"CPU us", {}, 7}}};
+};
+
+// Prints the bytes that members sent and received beside those of the formulas.
+void PrintBytes(const std::vector<SyncResult>& results) {
+  using report::TextTable;
+  TextTable table({{"what", TextTable::LEFT},
+                   {"T+S"},
+                   {"link", TextTable::LEFT},
+                   {"way", TextTable::LEFT},
+                   {"MB/T"},
+                   {"formula"},
+                   {"MB/S"},
+                   {"formula"}});
+  for (const SyncResult& result : results) {
+    if (!result.measured || result.modelled.trainer_bytes == 0) continue;
+    std::vector<std::string> cells = PointCells(result);
+    for (const double bytes : {result.bytes_per_trainer, result.modelled.trainer_bytes,
+                               result.bytes_per_server, result.modelled.server_bytes})
+      cells.push_back(FigureText(bytes / 1e6, 3));
+    table.Add(std::move(cells));
+  }
+  std::printf(
+      "\nMB sent and received by a trainer (T) and a server (S) in one synchronisation, counted\n"
+      "and by formula. A link of a rate counts headers too.\n\n%s",
+      table.TakeLines(cli::HelpColumns()).c_str());
+}
+
+void PrintCosts(const CostProfile& costs) {
+  std::printf("\nThe model of cost, fitted on these probes (%s):\n", costs.machine().c_str());
+  for (const std::string& line : LinesOf(costs)) std::printf("  %s\n", line.c_str());
+  std::printf("\n");
+}
+
+// Measures the probes and fits the model. Appends them to `results`.
+std::optional<CostProfile> FitModel(const std::vector<SyncPoint>& points, Table& table,
+                                    std::vector<SyncResult>* results, int* exit_code) {
+  const auto has = [&](SyncPoint::Link link) {
+    return std::any_of(points.begin(), points.end(),
+                       [&](const SyncPoint& point) { return point.link() == link; });
+  };
+  const bool network = has(SyncPoint::CAPPED);
+  std::printf("\nprobes, on which the model of cost is fitted\n\n");
+  const size_t first = results->size();
+  auto costs = MeasureCosts(
+      ProbePoints(has(SyncPoint::TCP) || network, network),
+      [&](SyncResult result) {
+        result.fitted = true;
+        table.Print(result);
+        results->push_back(std::move(result));
+      },
+      exit_code);
+  if (!costs.has_value()) return std::nullopt;
+  for (size_t i = first; i < results->size(); ++i)
+    (*results)[i].modelled = CostOf((*results)[i].point, *costs);
+  PrintCosts(*costs);
+  return costs;
+}
+
+std::optional<SyncResult> MeasureOrModel(const SyncPoint& point, const CostProfile& costs,
+                                         int* exit_code) {
+  const Cost modelled = CostOf(point, costs);
+  std::optional<SyncResult> result;
+  if (modelled.seconds > kLongestSeconds) {
+    const Synchronisation what = WhatOf(point);
+    result = SyncResult{.point = point, .share = what.bytes_per_trainer / what.bytes};
+    result->measured = false;
+  } else {
+    result = Measure(point, exit_code);
+  }
+  if (result.has_value()) result->modelled = modelled;
+  return result;
 }
 
 }  // namespace
@@ -131,17 +219,24 @@ int BenchSync(const SyncOptions& options) {
   const auto points = ChosenPoints(options);
   if (!points.ok()) return cli::ReportError(points.status());
   std::fputs(kAbout, stdout);
-  report::TextTable table = NewTable();
+  Table table;
+  int exit_code = 0;
+  std::vector<SyncResult> results;
+  const std::optional<CostProfile> costs = FitModel(*points, table, &results, &exit_code);
+  if (!costs.has_value()) return exit_code;
+  for (const SyncPoint& point : *points) {
+    std::optional<SyncResult> result = MeasureOrModel(point, *costs, &exit_code);
+    if (!result.has_value()) return exit_code;
+    table.Print(*result);
+    results.push_back(*std::move(result));
+  }
+  PrintBytes(results);
   std::vector<std::string> objects;
   std::string wrong;
-  for (const SyncPoint& point : *points) {
-    int exit_code = 0;
-    const std::optional<SyncResult> result = Measure(point, &exit_code);
-    if (!result.has_value()) return exit_code;
-    Print(*result, table);
-    if (wrong.empty() && !result->wrong.empty())
-      wrong = absl::StrCat(NameOf(point), ": ", result->wrong);
-    objects.push_back(JsonOf(*result));
+  for (const SyncResult& result : results) {
+    objects.push_back(JsonOf(result));
+    if (wrong.empty() && !result.wrong.empty())
+      wrong = absl::StrCat(NameOf(result.point), ": ", result.wrong);
   }
   if (absl::Status status = json.Write(objects); !status.ok()) return cli::ReportError(status);
   return wrong.empty() ? 0 : cli::ReportError(absl::InternalError(wrong));

@@ -1,0 +1,130 @@
+#include "trainer/bench/cost/profile.h"
+
+#include <cmath>
+#include <fstream>
+#include <google/protobuf/text_format.h>
+#include <sched.h>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace tandem::bench {
+
+namespace {
+
+constexpr char kTypical[] = R"(
+machine: "typical figures" date: "2026-11-29" cores: 2
+update_ns_per_byte: 0.2 apply_ns_per_byte: 0.25 trainer_ns_per_row: 20 server_ns_per_row: 40
+shm { ring_message_us: 15 ring_ns_per_byte: 0.06 call_us: 110 call_trainer_us: 35 call_server_us: 25
+      trainer_ns_per_byte: 0.22 server_ns_per_byte: 0.27 }
+tcp { ring_message_us: 30 ring_ns_per_byte: 0.5 call_us: 300 call_trainer_us: 100 call_server_us: 80
+      trainer_ns_per_byte: 0.6 server_ns_per_byte: 0.6 }
+network { ring_message_us: 40 ring_ns_per_byte: 1.2 call_us: 500 call_trainer_us: 150
+          call_server_us: 120 trainer_ns_per_byte: 1 server_ns_per_byte: 1 }
+)";
+
+struct Coefficient {
+  std::string name;
+  double value = 0;
+};
+
+std::vector<Coefficient> CoefficientsOf(const google::protobuf::Message& message,
+                                        const std::string& prefix = "") {
+  std::vector<Coefficient> all;
+  const auto* const type = message.GetDescriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const auto* const field = type->field(i);
+    const std::string name = prefix + field->name();
+    using Field = google::protobuf::FieldDescriptor;
+    if (field->cpp_type() == Field::CPPTYPE_DOUBLE) {
+      all.push_back({name, message.GetReflection()->GetDouble(message, field)});
+    } else if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
+      const auto more =
+          CoefficientsOf(message.GetReflection()->GetMessage(message, field), name + ".");
+      all.insert(all.end(), more.begin(), more.end());
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+CostProfile TypicalCosts() {
+  CostProfile profile;
+  google::protobuf::TextFormat::ParseFromString(kTypical, &profile);
+  return profile;
+}
+
+int CoresHere() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+std::string MachineText() {
+  std::string processor = "unknown processor";
+  std::ifstream lines("/proc/cpuinfo");
+  for (std::string line; std::getline(lines, line);) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (parts.size() != 2 || absl::StripAsciiWhitespace(parts[0]) != "model name") continue;
+    processor = std::string(absl::StripAsciiWhitespace(parts[1]));
+    break;
+  }
+  return absl::StrCat(processor, ", ", CoresHere(), CoresHere() == 1 ? " core" : " cores");
+}
+
+absl::StatusOr<CostProfile> ReadProfile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file.is_open() || file.bad())
+    return absl::InvalidArgumentError(absl::StrCat("--profile ", path, " cannot be read"));
+  CostProfile profile;
+  if (!google::protobuf::TextFormat::ParseFromString(text.str(), &profile) ||
+      profile.cores() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--profile ", path, " is damaged; allowed: a file that --write-profile has written"));
+  }
+  std::vector<std::string> errors;
+  for (const Coefficient& coefficient : CoefficientsOf(profile)) {
+    if (!(coefficient.value >= 0) || !std::isfinite(coefficient.value))
+      errors.push_back(absl::StrCat("--profile ", path, ": ", coefficient.name, " is ",
+                                    coefficient.value, "; allowed: at least 0"));
+  }
+  if (!profile.has_shm() || !profile.has_tcp() || !profile.has_network())
+    errors.push_back(absl::StrCat("--profile ", path, " lacks shm, tcp or network"));
+  if (!errors.empty()) return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
+  return profile;
+}
+
+absl::Status WriteProfile(const CostProfile& profile, const std::string& path) {
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(profile, &text);
+  std::ofstream file(path);
+  file << text << std::flush;
+  if (file.good()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cannot write --write-profile ", path));
+}
+
+std::vector<std::string> LinesOf(const CostProfile& profile) {
+  std::vector<std::string> lines = {
+      absl::StrFormat("a trainer updates dense weights: %.3g ns a byte",
+                      profile.update_ns_per_byte()),
+      absl::StrFormat("a server updates rows: %.3g ns a byte", profile.apply_ns_per_byte()),
+      absl::StrFormat("a row pushed or pulled: %.3g ns at the trainer, %.3g ns at the server",
+                      profile.trainer_ns_per_row(), profile.server_ns_per_row())};
+  for (const auto& [name, transport] :
+       {std::pair("shm", profile.shm()), {"tcp", profile.tcp()}, {"network", profile.network()}}) {
+    lines.push_back(absl::StrFormat(
+        "%s: a ring's message %.3g us, %.3g ns a byte; a step's calls %.3g us, %.3g ns a byte at "
+        "the trainer, %.3g at the server",
+        name, transport.ring_message_us(), transport.ring_ns_per_byte(), transport.call_us(),
+        transport.trainer_ns_per_byte(), transport.server_ns_per_byte()));
+  }
+  return lines;
+}
+
+}  // namespace tandem::bench

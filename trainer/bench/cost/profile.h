@@ -1,0 +1,29 @@
+// The file of costs: coefficients of the model of cost with the machine and the date that they are
+// of (CostProfile in proto/bench.proto), in text format.
+// Thread rule: free functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/bench.pb.h"
+
+namespace tandem::bench {
+
+// Figures of one machine, for who has measured nothing.
+CostProfile TypicalCosts();
+
+// "Intel(R) Xeon(R) Processor, 2 cores": this machine. Its cores are those that this process may
+// use.
+std::string MachineText();
+int CoresHere();
+
+// InvalidArgument if the file cannot be read, or a coefficient is missing or no cost.
+absl::StatusOr<CostProfile> ReadProfile(const std::string& path);
+absl::Status WriteProfile(const CostProfile& profile, const std::string& path);
+
+// The coefficients with their units, one per line: "servers update rows: 0.25 ns a byte".
+std::vector<std::string> LinesOf(const CostProfile& profile);
+
+}  // namespace tandem::bench
