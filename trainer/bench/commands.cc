@@ -209,6 +209,32 @@ void AddSync(CLI::App& bench, int* code) {
   command->callback([=] { *code = BenchSync(*options); });
 }
 
+void AddPlan(CLI::App& app, const tasks::Kinds& kinds, int* code) {
+  const auto options = std::make_shared<PlanOptions>();
+  auto* command = app.add_subcommand(
+      "plan",
+      "say for each table and dense parameter of a job if a ring or parameter servers "
+      "synchronise it faster, and why");
+  cli::AddJobFlags(*command, options->job_path, options->sets);
+  command->add_option("--ps", options->servers, "parameter servers")->capture_default_str();
+  command->add_option("--trainers", options->trainers, "replicas of the dense model")
+      ->capture_default_str();
+  command
+      ->add_option("--link", options->link,
+                   "between members. shm (shared memory) or tcp: all on one machine; a rate such "
+                   "as 10gbit: a machine each")
+      ->type_name("shm|tcp|RATE")
+      ->capture_default_str();
+  command->add_flag("--measure", options->measure,
+                    "measure what moving and updating cost on this machine, in half a minute");
+  command->add_option("--profile", options->profile, "take costs from this file")
+      ->type_name("FILE");
+  command->add_option("--write-profile", options->write_profile, "write the costs for --profile")
+      ->type_name("FILE");
+  command->add_option("--json", options->json, "write the plan as JSON")->type_name("FILE");
+  command->callback([options, code, &kinds] { *code = PlanPlacement(*options, kinds); });
+}
+
 }  // namespace
 
 void AddBenchCommands(CLI::App& app, const tasks::Kinds& kinds, int* code) {
@@ -221,6 +247,7 @@ void AddBenchCommands(CLI::App& app, const tasks::Kinds& kinds, int* code) {
   AddAllReduce(*bench, code);
   AddScheduleBench(*bench, code);
   AddSync(*bench, code);
+  AddPlan(app, kinds, code);
 }
 
 }  // namespace tandem::bench

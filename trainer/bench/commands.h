@@ -89,7 +89,19 @@ struct SyncOptions {
 };
 int BenchSync(const SyncOptions& options);
 
-// Adds `bench` to `app` (cli::AddCommands).
+struct PlanOptions {
+  std::string job_path;
+  std::vector<std::string> sets;  // "path=value"
+  int servers = 1, trainers = 2;
+  bool measure = false;       // the costs, by probes on this machine
+  std::string profile;        // file of costs; empty: none
+  std::string write_profile;  // file for the costs; empty: none
+  std::string link = "shm";   // LinkOf
+  std::string json;           // file for the plan; empty: none
+};
+int PlanPlacement(const PlanOptions& options, const tasks::Kinds& kinds);
+
+// Adds `bench` and `plan` to `app` (cli::AddCommands).
 void AddBenchCommands(CLI::App& app, const tasks::Kinds& kinds, int* code);
 
 }  // namespace tandem::bench

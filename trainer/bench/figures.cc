@@ -44,4 +44,10 @@ absl::Status JsonFile::Write(const std::vector<std::string>& objects) {
   return status();
 }
 
+absl::Status JsonFile::WriteText(const std::string& json) {
+  if (path_.empty()) return absl::OkStatus();
+  file_ << json << "\n" << std::flush;
+  return status();
+}
+
 }  // namespace tandem::bench

@@ -26,6 +26,8 @@ class JsonFile {
   absl::Status status() const;
   // Writes the printed table as a list of objects; the caller formats each object.
   absl::Status Write(const std::vector<std::string>& objects);
+  // Writes one JSON value.
+  absl::Status WriteText(const std::string& json);
 
  private:
   const std::string path_;

@@ -31,8 +31,8 @@ struct ProbeFigures {
   double work_of_trainers = 0, work_of_servers = 0;  // CPU seconds
 };
 
-// Coefficients without a probe stay as in `typical`; those of a transport without a probe are
-// another transport's times the typical ratio of both.
+// Coefficients without a probe are typical ones. A network without a probe of the coefficient costs
+// as much more than TCP as is typical.
 CostProfile Fit(const std::vector<ProbeFigures>& probes, const CostProfile& typical);
 
 }  // namespace tandem::bench

@@ -14,6 +14,7 @@
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/job/job_config.h"
 #include "trainer/job/job_options.h"
+#include "trainer/job/parameter_placement.h"
 #include "trainer/tasks/embedding_table.h"
 
 namespace tandem::bench {
@@ -56,16 +57,11 @@ std::vector<DenseUse> DenseOf(const ParameterSet& parameters) {
   std::vector<DenseUse> uses;
   for (const auto& parameter : parameters.all()) {
     const std::string name = FoldedName(parameter->name);
-    const auto elements = static_cast<uint64_t>(parameter->num_elements());
-    const auto same = std::find_if(uses.begin(), uses.end(), [&](const DenseUse& use) {
-      return use.name == name && use.elements == elements * static_cast<uint64_t>(use.count);
-    });
-    if (same == uses.end()) {
-      uses.push_back({name, 1, elements});
-    } else {
-      ++same->count;
-      same->elements += elements;
-    }
+    auto same = std::find_if(uses.begin(), uses.end(),
+                             [&](const DenseUse& use) { return use.name == name; });
+    if (same == uses.end()) same = uses.insert(uses.end(), {.name = name});
+    ++same->count;
+    same->elements += static_cast<uint64_t>(parameter->num_elements());
   }
   return uses;
 }
@@ -114,11 +110,18 @@ absl::StatusOr<std::vector<Shape>> ShapesOfTables(const Job& replicated, const t
 }  // namespace
 
 std::string FoldedName(const std::string& name) {
+  const auto is_number = [](const std::string& word) {
+    return !word.empty() && std::all_of(word.begin(), word.end(),
+                                        [](unsigned char c) { return std::isdigit(c) != 0; });
+  };
   std::vector<std::string> words = absl::StrSplit(name, '.');
-  for (std::string& word : words) {
-    if (!word.empty() &&
-        std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) != 0; }))
-      word = "*";
+  const auto number = std::find_if(words.begin(), words.end(), is_number);
+  if (number == words.end()) {
+    if (words.size() > 1) words.pop_back();
+  } else {
+    *number = "*";
+    const auto module_end = std::min(words.end(), number + 2);
+    words.erase(module_end, words.end());
   }
   return absl::StrJoin(words, ".");
 }
@@ -130,6 +133,8 @@ absl::StatusOr<Inventory> TakeInventory(const std::string& job_path,
   ASSIGN_OR_RETURN(Job job, LoadJob(job_path, sets, options));
   RETURN_IF_ERROR(CheckLayout(job));
   ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, kinds.ReadData(job));
+  const bool on_servers = job.placement() == Job::PS && job.tables_size() > 0;
+  const bool served = job::ServesParameters(job);
   // Ids are what servers would be asked for, wherever the job has its tables.
   const bool has_tables = job.tables_size() > 0;
   if (has_tables) job.set_placement(Job::PS);
@@ -139,6 +144,8 @@ absl::StatusOr<Inventory> TakeInventory(const std::string& job_path,
   for (const auto& group : groups)
     replicas.push_back(std::make_unique<Trainer>(job, *data, host, group.get()));
   Inventory inventory;
+  if (on_servers || served)
+    inventory.needs_servers = on_servers ? "placement is PS" : "parameters.placement is PS";
   inventory.dense = DenseOf(replicas[0]->parameters);
   if (!has_tables) return inventory;
   Job replicated = job;

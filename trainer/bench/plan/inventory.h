@@ -1,5 +1,5 @@
 // Lists what a job synchronises: its tables, with the rows that its own first batches use, and its
-// dense parameters. Equal parameters of several layers are one entry.
+// dense parameters. Parameters of equal modules are one entry.
 // Thread rule: one thread.
 #pragma once
 
@@ -23,7 +23,7 @@ struct TableUse {
 
 struct DenseUse {
   std::string name;       // "blocks.*.ffn"
-  int count = 1;          // of parameters
+  int count = 0;          // of parameters
   uint64_t elements = 0;  // of all of them
 
   double bytes() const { return static_cast<double>(elements * sizeof(float)); }
@@ -32,7 +32,8 @@ struct DenseUse {
 struct Inventory {
   std::vector<TableUse> tables;
   std::vector<DenseUse> dense;
-  int64_t batches = 0;  // that were looked at
+  int64_t batches = 0;        // that were looked at
+  std::string needs_servers;  // the job's placement on servers: "placement is PS"; else empty
 };
 
 // Reads the job's data. `trainers` share each batch. InvalidArgument for a job or layout that the
@@ -41,7 +42,8 @@ absl::StatusOr<Inventory> TakeInventory(const std::string& job_path,
                                         const std::vector<std::string>& sets, int trainers,
                                         const tasks::Kinds& kinds);
 
-// The name with `*` for each number between dots: "blocks.*.ffn.weight".
+// The module that a parameter belongs to, with `*` for its number: "blocks.*.ffn" of
+// "blocks.3.ffn.up.weight", "head" of "head.bias".
 std::string FoldedName(const std::string& name);
 
 }  // namespace tandem::bench

@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/status_macros.h"
 #include "trainer/bench/ids.h"
+#include "trainer/bench/members/capped_link.h"
 
 namespace tandem::bench {
 
@@ -71,6 +73,13 @@ std::vector<SyncPoint> Points(SyncPoint::Link link, bool quick) {
 }
 
 }  // namespace
+
+absl::StatusOr<SyncLink> LinkOf(const std::string& text) {
+  if (text == "shm") return SyncLink{SyncPoint::SHM};
+  if (text == "tcp") return SyncLink{SyncPoint::TCP};
+  ASSIGN_OR_RETURN(const double rate, RateOf(text));
+  return SyncLink{SyncPoint::CAPPED, rate};
+}
 
 std::vector<SyncPoint> SyncPoints(const SyncLink& link, bool quick) {
   std::vector<SyncPoint> points;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "proto/bench.pb.h"
 
 namespace tandem::bench {
@@ -14,6 +15,9 @@ struct SyncLink {
   SyncPoint::Link link = SyncPoint::SHM;
   double bits_per_second = 0;  // of a capped link
 };
+// "shm", "tcp" or a rate ("1gbit"). InvalidArgument for other text.
+absl::StatusOr<SyncLink> LinkOf(const std::string& text);
+
 // The points over a link: a fixed list, not a full product. `quick`: fewer points, for shorter
 // times. Both ways of a point lie side by side.
 std::vector<SyncPoint> SyncPoints(const SyncLink& link, bool quick);

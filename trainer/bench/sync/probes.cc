@@ -14,7 +14,7 @@ namespace tandem::bench {
 
 namespace {
 
-constexpr uint64_t kSmall = uint64_t{4} << 10, kLarge = uint64_t{8} << 20;
+constexpr uint64_t kSmall = uint64_t{8} << 10, kLarge = uint64_t{24} << 20;
 constexpr double kProbeSeconds = 0.4, kProbeRate = 1e9;
 
 ProbePoint ProbeOf(Probe probe, SyncPoint::Link link) {

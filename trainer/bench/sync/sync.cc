@@ -38,14 +38,6 @@ int RunRole(const SyncOptions& options) {
   return options.member.role == "server" ? RunSyncServer(point, role) : RunSyncTrainer(point, role);
 }
 
-// InvalidArgument if `link` is none.
-absl::StatusOr<SyncLink> LinkOf(const std::string& link) {
-  if (link == "shm") return SyncLink{SyncPoint::SHM};
-  if (link == "tcp") return SyncLink{SyncPoint::TCP};
-  ASSIGN_OR_RETURN(const double rate, RateOf(link));
-  return SyncLink{SyncPoint::CAPPED, rate};
-}
-
 absl::StatusOr<std::vector<SyncPoint>> ChosenPoints(const SyncOptions& options) {
   std::vector<std::string> links = options.links, errors;
   if (links.empty()) links = {"shm", "tcp", "1gbit", "100mbit"};
@@ -95,9 +87,10 @@ constexpr double kLongestSeconds = 2;
 std::string WhatText(const SyncResult& result) {
   const SyncPoint& point = result.point;
   if (point.what() == SyncPoint::DENSE) return absl::StrCat("dense ", SizeText(point.bytes()));
-  return absl::StrCat("table ", SizeText(point.bytes()),
-                      absl::StrFormat(" %.2g%%", std::min(99.9, result.share * 100)),
-                      point.ids() == PullPushCase::ZIPF ? " zipf" : "");
+  return absl::StrCat(
+      "table ", SizeText(point.bytes()),
+      absl::StrFormat(result.share < 0.0995 ? " %.2g%%" : " %.0f%%", result.share * 100),
+      point.ids() == PullPushCase::ZIPF ? " zipf" : "");
 }
 
 // The cells that say which point a line is about.

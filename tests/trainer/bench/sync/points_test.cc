@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <set>
 
+#include "trainer/bench/sync/probes.h"
+
 namespace tandem::bench {
 namespace {
 
@@ -22,7 +24,7 @@ SyncPoint PointOf(double share, PullPushCase::Ids ids) {
 
 TEST(SyncPointsTest, EveryPointIsMeasuredInBothWaysSideBySide) {
   for (const bool quick : {true, false}) {
-    const std::vector<SyncPoint> points = SyncPoints(quick);
+    const std::vector<SyncPoint> points = SyncPoints({SyncPoint::TCP}, quick);
     std::set<std::string> names;
     for (size_t i = 0; i < points.size(); i += 2) {
       SyncPoint ring = points[i];
@@ -32,7 +34,7 @@ TEST(SyncPointsTest, EveryPointIsMeasuredInBothWaysSideBySide) {
       EXPECT_TRUE(names.insert(ring.DebugString()).second) << NameOf(ring) << " comes twice";
     }
   }
-  EXPECT_LT(SyncPoints(true).size(), SyncPoints(false).size());
+  EXPECT_LT(SyncPoints({}, true).size(), SyncPoints({}, false).size());
 }
 
 TEST(SyncPointsTest, UniformIdsAreAsManyDistinctRowsAsTheShareSays) {
@@ -79,6 +81,46 @@ TEST(SyncPointsTest, WeightsFollowAdagradByHand) {
   }
   EXPECT_EQ(WeightAfter(few, untouched, 0, 8), 0);
   EXPECT_LT(WeightAfter(few, ids.front(), 0, 8), 0);
+}
+
+TEST(SyncPointsTest, LinksAreNamesOrRates) {
+  for (const auto& [text, rate] :
+       {std::pair<std::string, double>("1gbit", 1e9), {"100mbit", 1e8}, {"2.5gbit", 2.5e9}}) {
+    const auto link = LinkOf(text);
+    ASSERT_TRUE(link.ok()) << link.status();
+    EXPECT_EQ(link->link, SyncPoint::CAPPED);
+    EXPECT_DOUBLE_EQ(link->bits_per_second, rate);
+    EXPECT_EQ(LinkText(SyncPoints(*link, true)[0]), text);
+  }
+  EXPECT_EQ(LinkOf("shm")->link, SyncPoint::SHM);
+  EXPECT_EQ(LinkOf("tcp")->link, SyncPoint::TCP);
+  for (const char* const text : {"", "fast", "gbit", "1", "-1gbit", "0mbit", "9999gbit", "nangbit"})
+    EXPECT_EQ(LinkOf(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+}
+
+TEST(ProbesTest, ProbesAreFewAndNoneIsAPointOfTheSweep) {
+  const std::vector<ProbePoint> probes = ProbePoints(true, true);
+  EXPECT_LE(probes.size(), static_cast<size_t>(kMaxProbes));
+  EXPECT_LT(ProbePoints(false, false).size(), probes.size());
+  std::set<std::string> sweep;
+  for (const SyncLink& link :
+       {SyncLink{SyncPoint::SHM}, {SyncPoint::TCP}, {SyncPoint::CAPPED, 1e9}}) {
+    for (const SyncPoint& point : SyncPoints(link, false)) sweep.insert(NameOf(point));
+  }
+  for (const ProbePoint& probe : probes) {
+    EXPECT_EQ(sweep.count(NameOf(probe.point)), 0u) << NameOf(probe.point);
+    const Synchronisation what = WhatOf(probe.point);
+    EXPECT_EQ(what.bytes_per_trainer, what.bytes);
+    EXPECT_EQ(what.distinct_bytes, what.bytes);
+  }
+}
+
+TEST(ProbesTest, TheModelSeesTheDistinctRowsOfTheTrainers) {
+  const Synchronisation what = WhatOf(PointOf(0.5, PullPushCase::UNIFORM));
+  EXPECT_EQ(what.bytes, 1 << 20);
+  EXPECT_EQ(what.bytes_per_trainer, 1 << 19);
+  // Two trainers with half of the rows each have three quarters of them together.
+  EXPECT_NEAR(what.distinct_bytes, 0.75 * (1 << 20), 0.03 * (1 << 20));
 }
 
 }  // namespace
