@@ -43,7 +43,7 @@ double PerByte(double seconds, double bytes) { return AtLeastZero(seconds / byte
 // The servers' work on the same update grows with the bytes that trainers move.
 void Fitter::FitUpdates() {
   if (const auto* const alone = Find(Probe::RING_ALONE, Machines::SHM))
-    profile_.set_update_ns_per_byte(PerByte(alone->seconds, alone->what.bytes));
+    profile_.set_update_ns_per_byte(PerByte(alone->work_of_trainers, alone->what.bytes));
   const auto* const many = Find(Probe::SERVER_LARGE, Machines::SHM);
   const auto* const one = Find(Probe::SERVER_ONE, Machines::SHM);
   if (many == nullptr || one == nullptr) return;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "trainer/job/text_reader.h"
 
 namespace tandem::bench {
 
@@ -83,20 +84,23 @@ absl::StatusOr<CostProfile> ReadProfile(const std::string& path) {
   if (!file.is_open() || file.bad())
     return absl::InvalidArgumentError(absl::StrCat("--profile ", path, " cannot be read"));
   CostProfile profile;
-  if (!google::protobuf::TextFormat::ParseFromString(text.str(), &profile) ||
-      profile.cores() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--profile ", path, " is damaged; allowed: a file that --write-profile has written"));
-  }
-  std::vector<std::string> errors;
+  TextReader reader(path, &profile);
+  reader.Read(text.str());
+  std::vector<std::string> errors = reader.errors();
+  if (errors.empty() && profile.cores() == 0)
+    errors.push_back(absl::StrCat(path, ": cores is 0; allowed: at least 1"));
   for (const Coefficient& coefficient : CoefficientsOf(profile)) {
     if (!(coefficient.value >= 0) || !std::isfinite(coefficient.value))
-      errors.push_back(absl::StrCat("--profile ", path, ": ", coefficient.name, " is ",
-                                    coefficient.value, "; allowed: at least 0"));
+      errors.push_back(absl::StrCat(path, ": ", coefficient.name, " is ", coefficient.value,
+                                    "; allowed: at least 0"));
   }
   if (!profile.has_shm() || !profile.has_tcp() || !profile.has_network())
-    errors.push_back(absl::StrCat("--profile ", path, " lacks shm, tcp or network"));
-  if (!errors.empty()) return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
+    errors.push_back(absl::StrCat(path, ": shm, tcp or network is missing"));
+  if (!errors.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--profile ", path, " is damaged; allowed: a file of --write-profile\n",
+                     absl::StrJoin(errors, "\n")));
+  }
   return profile;
 }
 
@@ -109,20 +113,22 @@ absl::Status WriteProfile(const CostProfile& profile, const std::string& path) {
   return absl::InvalidArgumentError(absl::StrCat("cannot write --write-profile ", path));
 }
 
-std::vector<std::string> LinesOf(const CostProfile& profile) {
+std::vector<std::string> LinesOf(const CostProfile& profile, Machines::Transport last) {
   std::vector<std::string> lines = {
       absl::StrFormat("a trainer updates dense weights: %.3g ns a byte",
                       profile.update_ns_per_byte()),
       absl::StrFormat("a server updates rows: %.3g ns a byte", profile.apply_ns_per_byte()),
       absl::StrFormat("a row pushed or pulled: %.3g ns at the trainer, %.3g ns at the server",
                       profile.trainer_ns_per_row(), profile.server_ns_per_row())};
-  for (const auto& [name, transport] :
-       {std::pair("shm", profile.shm()), {"tcp", profile.tcp()}, {"network", profile.network()}}) {
+  const std::pair<const char*, const TransportCosts&> transports[] = {
+      {"shm", profile.shm()}, {"tcp", profile.tcp()}, {"network", profile.network()}};
+  for (int i = 0; i <= last; ++i) {
+    const auto& [name, costs] = transports[i];
+    lines.push_back(absl::StrFormat("%s: ring %.3g us a message, %.3g ns a byte", name,
+                                    costs.ring_message_us(), costs.ring_ns_per_byte()));
     lines.push_back(absl::StrFormat(
-        "%s: a ring's message %.3g us, %.3g ns a byte; a step's calls %.3g us, %.3g ns a byte at "
-        "the trainer, %.3g at the server",
-        name, transport.ring_message_us(), transport.ring_ns_per_byte(), transport.call_us(),
-        transport.trainer_ns_per_byte(), transport.server_ns_per_byte()));
+        "%s: servers %.3g us a step's calls, %.3g ns a byte at the trainer, %.3g at the server",
+        name, costs.call_us(), costs.trainer_ns_per_byte(), costs.server_ns_per_byte()));
   }
   return lines;
 }

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/bench.pb.h"
+#include "trainer/bench/cost/cost.h"
 
 namespace tandem::bench {
 
@@ -23,7 +24,8 @@ int CoresHere();
 absl::StatusOr<CostProfile> ReadProfile(const std::string& path);
 absl::Status WriteProfile(const CostProfile& profile, const std::string& path);
 
-// The coefficients with their units, one per line: "servers update rows: 0.25 ns a byte".
-std::vector<std::string> LinesOf(const CostProfile& profile);
+// The coefficients with their units, one per line: "a server updates rows: 0.25 ns a byte". Leaves
+// out transports after `last`.
+std::vector<std::string> LinesOf(const CostProfile& profile, Machines::Transport last);
 
 }  // namespace tandem::bench

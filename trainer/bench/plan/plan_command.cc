@@ -84,7 +84,8 @@ std::optional<CostProfile> CostsOf(const PlanOptions& options, const SyncLink& l
   if (!costs.has_value()) return std::nullopt;
   std::printf("Costs measured now by %d probes: %s.\n", static_cast<int>(probes.size()),
               costs->machine().c_str());
-  for (const std::string& line : LinesOf(*costs)) std::printf("  %s\n", line.c_str());
+  for (const std::string& line : LinesOf(*costs, MachinesOf(link, *costs).transport))
+    std::printf("  %s\n", line.c_str());
   return costs;
 }
 

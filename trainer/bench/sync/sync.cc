@@ -156,9 +156,9 @@ void PrintBytes(const std::vector<SyncResult>& results) {
       table.TakeLines(cli::HelpColumns()).c_str());
 }
 
-void PrintCosts(const CostProfile& costs) {
+void PrintCosts(const CostProfile& costs, Machines::Transport last) {
   std::printf("\nThe model of cost, fitted on these probes (%s):\n", costs.machine().c_str());
-  for (const std::string& line : LinesOf(costs)) std::printf("  %s\n", line.c_str());
+  for (const std::string& line : LinesOf(costs, last)) std::printf("  %s\n", line.c_str());
   std::printf("\n");
 }
 
@@ -183,7 +183,7 @@ std::optional<CostProfile> FitModel(const std::vector<SyncPoint>& points, Table&
   if (!costs.has_value()) return std::nullopt;
   for (size_t i = first; i < results->size(); ++i)
     (*results)[i].modelled = CostOf((*results)[i].point, *costs);
-  PrintCosts(*costs);
+  PrintCosts(*costs, WhereOf(results->back().point).transport);
   return costs;
 }
 
