@@ -151,7 +151,7 @@ std::string JsonOf(const Figure& figure) {
 }
 
 absl::Status Measure(const AllReduceOptions& options) {
-  JsonFile json(options.json);
+  FigureFile json(options.json);
   RETURN_IF_ERROR(json.status());
   std::vector<std::string> backends = options.backends;
   if (backends.empty()) backends = {"shm", "tcp"};

@@ -205,6 +205,8 @@ void AddSync(CLI::App& bench, int* code) {
       ->type_name("shm|tcp|RATE");
   command->add_option("--bytes", options->bytes, "points of these sizes alone; default: all");
   command->add_option("--json", options->json, "write the figures as JSON")->type_name("FILE");
+  command->add_option("--report", options->report, "write a page for a browser, with charts")
+      ->type_name("FILE");
   AddMemberFlags(*command, options->member);
   command->callback([=] { *code = BenchSync(*options); });
 }

@@ -85,6 +85,7 @@ struct SyncOptions {
   std::vector<std::string> links;  // shm, tcp or rates ("1gbit"); empty: these and 100mbit
   std::vector<uint64_t> bytes;     // sizes of all weights; empty: all
   std::string json;                // file for the figures; empty: none
+  std::string report;              // file for the page; empty: none
   MemberOptions member;
 };
 int BenchSync(const SyncOptions& options);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/check.h"
 
 namespace tandem::bench {
@@ -22,31 +23,28 @@ std::string FigureText(double value, int places) {
   return value > 0 ? absl::StrFormat("%.*f", places, value) : "-";
 }
 
-JsonFile::JsonFile(const std::string& path) : path_(path) {
+std::string PercentText(double share) {
+  return absl::StrFormat(share < 0.0995 ? "%.2g %%" : "%.0f %%", share * 100);
+}
+
+FigureFile::FigureFile(const std::string& path, const std::string& flag)
+    : path_(path), flag_(flag) {
   if (!path.empty()) file_.open(path);
 }
 
-absl::Status JsonFile::status() const {
+absl::Status FigureFile::status() const {
   if (path_.empty() || (file_.is_open() && file_.good())) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("cannot write --json ", path_, ": ", std::strerror(errno)));
+      absl::StrCat("cannot write ", flag_, " ", path_, ": ", std::strerror(errno)));
 }
 
-absl::Status JsonFile::Write(const std::vector<std::string>& objects) {
-  if (path_.empty()) return absl::OkStatus();
-  file_ << "[";
-  const char* separator = "\n";
-  for (const std::string& object : objects) {
-    file_ << separator << object;
-    separator = ",\n";
-  }
-  file_ << "\n]\n" << std::flush;
-  return status();
+absl::Status FigureFile::Write(const std::vector<std::string>& objects) {
+  return WriteText(absl::StrCat("[\n", absl::StrJoin(objects, ",\n"), "\n]\n"));
 }
 
-absl::Status JsonFile::WriteText(const std::string& json) {
+absl::Status FigureFile::WriteText(const std::string& text) {
   if (path_.empty()) return absl::OkStatus();
-  file_ << json << "\n" << std::flush;
+  file_ << text << std::flush;
   return status();
 }
 

@@ -18,19 +18,21 @@ inline double Median(std::vector<double> values) { return Quantile(std::move(val
 // "12.34"; "-" unless `value` is above 0, because it was not measured.
 std::string FigureText(double value, int places);
 
-// The file of --json, if asked for. Opened early, so that a bad path fails before minutes of
-// measurement.
-class JsonFile {
+// "0.1 %", "1.9 %", "43 %"
+std::string PercentText(double share);
+
+// A file that a flag names, if the flag is given. Opened early, so that a bad path fails before
+// minutes of measurement.
+class FigureFile {
  public:
-  explicit JsonFile(const std::string& path);
+  explicit FigureFile(const std::string& path, const std::string& flag = "--json");
   absl::Status status() const;
-  // Writes the printed table as a list of objects; the caller formats each object.
+  // Writes the printed table as a list of JSON objects; the caller formats each object.
   absl::Status Write(const std::vector<std::string>& objects);
-  // Writes one JSON value.
-  absl::Status WriteText(const std::string& json);
+  absl::Status WriteText(const std::string& text);
 
  private:
-  const std::string path_;
+  const std::string path_, flag_;
   std::ofstream file_;
 };
 

@@ -113,7 +113,7 @@ int BenchPullPush(const PullPushOptions& options) {
   cli::CatchSignals();
   const auto plan = Plan(options);
   if (!plan.ok()) return cli::ReportError(plan.status());
-  JsonFile json(options.json);
+  FigureFile json(options.json);
   if (absl::Status status = json.status(); !status.ok()) return cli::ReportError(status);
   PullPushTable table(*plan);
   table.PrintHead();

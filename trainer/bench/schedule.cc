@@ -94,7 +94,7 @@ absl::StatusOr<std::vector<double>> RunSchedule(const PipelineSchedule& schedule
 }
 
 absl::Status Measure(const ScheduleBenchOptions& options) {
-  JsonFile json(options.json);
+  FigureFile json(options.json);
   RETURN_IF_ERROR(json.status());
   report::TextTable table({{"schedule", report::TextTable::LEFT, 11},
                            {"simulated ms", {}, 12},

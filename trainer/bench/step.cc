@@ -306,7 +306,7 @@ absl::Status Run(const StepOptions& options, const tasks::Kinds& kinds) {
     benches.push_back(std::move(bench));
   }
   ASSIGN_OR_RETURN(const std::vector<Combination> plan, Plan(options, kinds, benches));
-  JsonFile json(options.json);
+  FigureFile json(options.json);
   RETURN_IF_ERROR(json.status());
   std::vector<std::string> objects;
   for (const Combination& combination : plan) {

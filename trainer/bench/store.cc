@@ -445,7 +445,7 @@ absl::StatusOr<std::vector<StoreFigures>> RunCase(const Case& one, const StoreOp
 }
 
 absl::Status Run(const StoreOptions& options, bool* all_correct) {
-  JsonFile json(options.json);
+  FigureFile json(options.json);
   RETURN_IF_ERROR(json.status());
   PrintHead(options);
   TextTable table = MakeTable();

@@ -16,6 +16,8 @@ double LinkSeconds(double bytes, const Machines& where) {
 
 // Fills in seconds and limit from the parts.
 void Finish(const Machines& where, Cost* cost) {
+  cost->moving /= where.member_cores;
+  cost->updating /= where.member_cores;
   const double path = cost->latency + std::max(cost->link, cost->moving) + cost->updating;
   const double shared =
       where.cores > 0 ? (cost->work_of_trainers + cost->work_of_servers) / where.cores : 0;

@@ -53,6 +53,7 @@ struct Machines {
   double burst_bytes = 0;  // pass such a link at once
   // Of the machine that all members share; 0: each member has a core or more of its own.
   double cores = 0;
+  double member_cores = 1;  // that share the moving and updating of one member
 };
 
 struct Cost {

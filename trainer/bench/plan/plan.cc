@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "trainer/bench/figures.h"
 #include "trainer/parallel/served/served_parameters.h"
 
 namespace tandem::bench {
@@ -13,11 +14,6 @@ namespace {
 // "43 times", "1.9 times"
 std::string Times(double ratio) {
   return absl::StrFormat(ratio < 9.95 ? "%.1f times" : "%.0f times", ratio);
-}
-
-// "1.9 %"
-std::string Percent(double share) {
-  return absl::StrFormat(share < 0.0995 ? "%.2g %%" : "%.0f %%", share * 100);
 }
 
 std::string LimitText(Cost::Limit limit) {
@@ -37,7 +33,7 @@ std::string LimitText(Cost::Limit limit) {
 // Why a table goes the way it goes. Bytes decide first, then what else limits the ways.
 std::string ReasonOfTable(const TableUse& table, const Cost& ring, const Cost& servers) {
   const double share = table.rows_of_trainer / static_cast<double>(table.rows);
-  const std::string rows = absl::StrCat(Percent(share), " of its rows a step");
+  const std::string rows = absl::StrCat(PercentText(share), " of its rows a step");
   // A table of one trainer moves by a ring not at all.
   if (ring.trainer_bytes == 0)
     return absl::StrCat("one trainer has nobody to send to; it updates ",

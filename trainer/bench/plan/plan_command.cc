@@ -149,7 +149,7 @@ std::string JsonOf(const Plan& plan, const PlanOptions& options, const CostProfi
                      {"hybrid", plan.hybrid * 1e3},
                      {"all_ps", plan.all_servers * 1e3},
                      {"all_ring", plan.all_ring * 1e3}};
-  return json.dump(1);
+  return json.dump(1) + "\n";
 }
 
 }  // namespace
@@ -164,7 +164,7 @@ int PlanPlacement(const PlanOptions& options, const tasks::Kinds& kinds) {
     if (!profile.ok()) return cli::ReportError(profile.status());
     read = *std::move(profile);
   }
-  JsonFile json(options.json);
+  FigureFile json(options.json);
   if (absl::Status status = json.status(); !status.ok()) return cli::ReportError(status);
   const auto inventory = TakeInventory(options.job_path, options.sets, options.trainers, kinds);
   if (!inventory.ok()) return cli::ReportError(inventory.status());

@@ -19,8 +19,10 @@
 #include "trainer/bench/sync/measure.h"
 #include "trainer/bench/sync/points.h"
 #include "trainer/bench/sync/probes.h"
+#include "trainer/bench/sync/report_page.h"
 #include "trainer/bench/sync/result.h"
 #include "trainer/bench/sync/roles.h"
+#include "trainer/bench/sync/winners.h"
 #include "trainer/cli/help_text.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/signals.h"
@@ -87,10 +89,8 @@ constexpr double kLongestSeconds = 2;
 std::string WhatText(const SyncResult& result) {
   const SyncPoint& point = result.point;
   if (point.what() == SyncPoint::DENSE) return absl::StrCat("dense ", SizeText(point.bytes()));
-  return absl::StrCat(
-      "table ", SizeText(point.bytes()),
-      absl::StrFormat(result.share < 0.0995 ? " %.2g%%" : " %.0f%%", result.share * 100),
-      point.ids() == PullPushCase::ZIPF ? " zipf" : "");
+  return absl::StrCat("table ", SizeText(point.bytes()), " ", PercentText(result.share),
+                      point.ids() == PullPushCase::ZIPF ? " zipf" : "");
 }
 
 // The cells that say which point a line is about.
@@ -156,6 +156,14 @@ void PrintBytes(const std::vector<SyncResult>& results) {
       table.TakeLines(cli::HelpColumns()).c_str());
 }
 
+void PrintWinners(const std::vector<SyncResult>& results) {
+  const std::vector<WayPair> pairs = PairsOf(results);
+  for (const std::string& link : LinksOf(results)) {
+    const std::string text = WinnersText(pairs, link);
+    if (!text.empty()) std::printf("\n%s", cli::WrapHelp(text, cli::HelpColumns()).c_str());
+  }
+}
+
 void PrintCosts(const CostProfile& costs, Machines::Transport last) {
   std::printf("\nThe model of cost, fitted on these probes (%s):\n", costs.machine().c_str());
   for (const std::string& line : LinesOf(costs, last)) std::printf("  %s\n", line.c_str());
@@ -207,8 +215,10 @@ std::optional<SyncResult> MeasureOrModel(const SyncPoint& point, const CostProfi
 int BenchSync(const SyncOptions& options) {
   if (!options.member.role.empty()) return RunRole(options);
   cli::CatchSignals();
-  JsonFile json(options.json);
-  if (absl::Status status = json.status(); !status.ok()) return cli::ReportError(status);
+  FigureFile json(options.json), report(options.report, "--report");
+  for (const FigureFile* const file : {&json, &report}) {
+    if (absl::Status status = file->status(); !status.ok()) return cli::ReportError(status);
+  }
   const auto points = ChosenPoints(options);
   if (!points.ok()) return cli::ReportError(points.status());
   std::fputs(kAbout, stdout);
@@ -231,7 +241,12 @@ int BenchSync(const SyncOptions& options) {
     if (wrong.empty() && !result.wrong.empty())
       wrong = absl::StrCat(NameOf(result.point), ": ", result.wrong);
   }
-  if (absl::Status status = json.Write(objects); !status.ok()) return cli::ReportError(status);
+  for (const absl::Status& status :
+       {json.Write(objects), report.WriteText(SyncReport(results, *costs))}) {
+    if (!status.ok()) return cli::ReportError(status);
+  }
+  PrintWinners(results);
+  if (!options.report.empty()) std::printf("wrote %s\n", options.report.c_str());
   return wrong.empty() ? 0 : cli::ReportError(absl::InternalError(wrong));
 }
 

@@ -40,6 +40,7 @@ class Drawing {
   void XLabels();
   double SlotOfBars() const;
   void Bars();
+  size_t StyleOf(size_t number) const;
   void Line(size_t number);
   void Area(const Series& series, size_t number);
   void Level(size_t number);
@@ -143,8 +144,14 @@ void Drawing::Bars() {
   }
 }
 
+// The number of the series whose looks a series has.
+size_t Drawing::StyleOf(size_t number) const {
+  return plot_.series[number].kind == SeriesKind::CURVE && number > 0 ? number - 1 : number;
+}
+
 void Drawing::Line(size_t number) {
   const Series& series = plot_.series[number];
+  const size_t style = StyleOf(number);
   if (series.kind == SeriesKind::BAND) Area(series, number);
   std::string path;
   bool gap = true;
@@ -154,14 +161,14 @@ void Drawing::Line(size_t number) {
     gap = std::isnan(point.y);
   }
   if (!path.empty() && series.kind != SeriesKind::POINTS) {
-    absl::StrAppend(&svg_, "<path d=\"", path, "\"", StrokeOf(number), DashesOf(number),
+    absl::StrAppend(&svg_, "<path d=\"", path, "\"", StrokeOf(style), DashesOf(style),
                     " stroke-width=\"1.8\" stroke-linejoin=\"round\"/>\n");
   }
-  for (size_t i = 0; i < series.points.size(); ++i) {
+  for (size_t i = 0; i < series.points.size() && series.kind != SeriesKind::CURVE; ++i) {
     const ChartPoint& point = series.points[i];
     const bool marked =
         series.kind == SeriesKind::POINTS || IsChosen(i, series.points.size(), kMostMarkers);
-    if (marked && !std::isnan(point.y)) svg_ += MarkerAt(number, X(point.x), Y(point.y));
+    if (marked && !std::isnan(point.y)) svg_ += MarkerAt(style, X(point.x), Y(point.y));
   }
   Tooltips(series);
 }
@@ -218,10 +225,12 @@ void Drawing::Legend() {
                       "/>\n");
     } else {
       if (series.kind != SeriesKind::POINTS) {
-        absl::StrAppend(&svg_, "<path d=\"M", Place(x), " ", Place(y), "h24\"", StrokeOf(number),
-                        DashesOf(number), " stroke-width=\"1.8\"/>\n");
+        const size_t style = StyleOf(number);
+        absl::StrAppend(&svg_, "<path d=\"M", Place(x), " ", Place(y), "h24\"", StrokeOf(style),
+                        DashesOf(style), " stroke-width=\"1.8\"/>\n");
       }
-      if (series.kind != SeriesKind::LEVEL) svg_ += MarkerAt(number, x + 12, y);
+      if (series.kind != SeriesKind::LEVEL && series.kind != SeriesKind::CURVE)
+        svg_ += MarkerAt(number, x + 12, y);
     }
     Text(x + kLegendMark, end_, "start", name);
     x += width;

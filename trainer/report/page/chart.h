@@ -22,6 +22,7 @@ struct ChartPoint {
 enum class SeriesKind {
   LINE,    // joined points; a point without a place makes a gap
   POINTS,  // markers alone
+  CURVE,   // a line without markers, drawn like the series before: what a model says of the points
   BAND,    // a line, and the area from low to high
   BARS,    // from 0; on top of the bars of the series before
   LEVEL    // a level of the first point's y, across the chart
@@ -30,7 +31,7 @@ enum class SeriesKind {
 struct Series {
   std::string name;
   SeriesKind kind = SeriesKind::LINE;
-  std::vector<ChartPoint> points;  // ascending in x
+  std::vector<ChartPoint> points = {};  // ascending in x
 };
 
 struct Chart {

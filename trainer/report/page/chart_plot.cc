@@ -15,7 +15,8 @@ constexpr size_t kMostPoints = 400;
 bool IsGap(const ChartPoint& point) { return std::isnan(point.y); }
 
 bool IsLine(const Series& series) {
-  return series.kind == SeriesKind::LINE || series.kind == SeriesKind::BAND;
+  return series.kind == SeriesKind::LINE || series.kind == SeriesKind::BAND ||
+         series.kind == SeriesKind::CURVE;
 }
 
 // Keeps the lowest and the highest point of each of kMostPoints / 2 stretches, without gaps.
