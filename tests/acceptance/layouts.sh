@@ -257,8 +257,9 @@ bytes_row() {
 }
 
 accept_bytes() {
+  sync_bytes
   layout_data
-  [[ -s $layout_text ]] || { row "bytes" "" "no tinyshakespeare" skipped && return; }
+  [[ -s $layout_text ]] || { row "bytes of layouts" "" "no tinyshakespeare" skipped && return; }
   local layout
   for layout in "2 1 0 false" "4 1 1 false" "3 1 1 false" "1 2 0 true" "1 2 0 false" "1 4 0 true" "1 4 0 false" "2 2 0 true" "2 2 1 true" \
     "2 2 1 false" "2 4 1 true" "3 2 1 true" "4 1 2 false" "2 1 2 false 2" "4 1 3 false" "2 1 3 false 2" "2 2 3 true"; do

@@ -4,7 +4,7 @@
 # program than the build's (tests/gpu/bands.sh).
 set -uo pipefail
 
-names=(hashes losses layouts reshard memory bytes hybrid pipeline timeline hosts lost lastfm modes densetables ways text newitems retail movies resume killed elastic damage stops speed faults badinput strangers stress quickstart kubernetes sanitizers)
+names=(hashes losses layouts reshard memory bytes hybrid pipeline timeline hosts lost lastfm modes densetables ways sync plan text newitems retail movies resume killed elastic damage stops speed faults badinput strangers stress quickstart kubernetes sanitizers)
 usage="usage: tests/acceptance/run.sh [NAME...]   names: ${names[*]}; a number after stops: how many, default 200"
 
 num_stops=200
@@ -12,7 +12,7 @@ chosen=("$@")
 ((${#chosen[@]})) || chosen=("${names[@]}")
 for name in "${chosen[@]}"; do
   case "$name" in
-    hashes | losses | layouts | reshard | memory | bytes | hybrid | pipeline | timeline | hosts | lost | lastfm | modes | densetables | ways | text | resume | killed | elastic | damage | stops | speed) ;;
+    hashes | losses | layouts | reshard | memory | bytes | hybrid | pipeline | timeline | hosts | lost | lastfm | modes | densetables | ways | sync | plan | text | resume | killed | elastic | damage | stops | speed) ;;
     [1-9] | [1-9][0-9] | [1-9][0-9][0-9]) num_stops=$name ;;
     newitems | retail | movies) ;;
     faults | badinput | strangers | stress | quickstart | kubernetes | sanitizers) ;;
@@ -34,6 +34,7 @@ source tests/acceptance/pipelines.sh
 source tests/acceptance/hosts.sh
 source tests/acceptance/modes.sh
 source tests/acceptance/ways.sh
+source tests/acceptance/sync.sh
 source tests/acceptance/language.sh
 source tests/acceptance/reading.sh
 source tests/acceptance/interruption.sh

@@ -8,20 +8,25 @@ ways=(
   "whole|all by PS, table whole|placement=REPLICATED parameters[0].placement=PS"
 )
 ways_rounds=5
+# What runs: plan compares the ways of another job too.
+ways_prefix=ways
+ways_job=examples/ps_vs_allreduce/mixed.textproto
+ways_data=$work/ways.txt
+ways_more=()
 
 ways_log() {
   [[ -f $work/ways.txt ]] || "$tandem" synthesize --out "$work/ways.txt" --users 300 --items 200000 >/dev/null
 }
 
-# ways_run NAME STEPS SETTINGS...: a run of 2 servers and 2 trainers into $work/ways-NAME.
+# ways_run NAME STEPS SETTINGS...: a run of 2 servers and 2 trainers into $work/PREFIX-NAME.
 ways_run() {
   local name=$1 steps=$2 settings=() setting
   shift 2
   for setting in "$@"; do settings+=(--set "$setting"); done
-  rm -rf "${work:?}/ways-$name"
-  "$tandem" launch examples/ps_vs_allreduce/mixed.textproto --ps 2 --trainers 2 --set data.path="$work/ways.txt" \
-    --out "$work/ways-$name" --set train.max_steps="$steps" --set train.eval_every_steps="$steps" --set trace.steps=0 "${settings[@]}" \
-    >"$work/ways-$name.txt" 2>&1
+  rm -rf "${work:?}/$ways_prefix-$name"
+  "$tandem" launch "$ways_job" --ps 2 --trainers 2 --set data.path="$ways_data" "${ways_more[@]}" \
+    --out "$work/$ways_prefix-$name" --set train.max_steps="$steps" --set train.eval_every_steps="$steps" --set trace.steps=0 "${settings[@]}" \
+    >"$work/$ways_prefix-$name.txt" 2>&1
 }
 
 # median [COUNT]: of the lines; "none" if one is no number, or if they are not COUNT.
@@ -37,16 +42,17 @@ ways_step() {
   json_field elapsed_seconds <"$1/metrics.jsonl" | awk 'NR > 1 { print 1000 * ($1 - before) } { before = $1 }' | median
 }
 
-# Each round runs all ways, because the machine's speed changes from minute to minute. The first round has 50 steps, whose losses count.
-# Later rounds have 20 steps, which are enough for a median.
+# ways_measure STEPS: each round runs all ways, because the machine's speed changes from minute to minute. The first round has so many
+# steps. Later rounds have 20 steps, which are enough for a median.
 ways_measure() {
-  local round line name what settings steps=50
+  local round line name what settings steps=$1
+  rm -rf "${work:?}/$ways_prefix-steps" && mkdir -p "$work/$ways_prefix-steps"
   for ((round = 1; round <= ways_rounds; ++round)); do
     for line in "${ways[@]}"; do
       IFS='|' read -r name what settings <<<"$line"
       # shellcheck disable=SC2086  # settings are words
       ways_run "$name-$round" "$steps" $settings
-      ways_step "$work/ways-$name-$round" >>"$work/ways-steps/$name"
+      ways_step "$work/$ways_prefix-$name-$round" >>"$work/$ways_prefix-steps/$name"
     done
     steps=20
   done
@@ -66,9 +72,9 @@ ways_losses() {
 
 accept_ways() {
   local line name what settings ratio
-  rm -rf "$work"/ways-* && mkdir -p "$work/ways-steps"
+  rm -rf "$work"/ways-*
   ways_log
-  ways_measure
+  ways_measure 50  # whose losses count
   for line in "${ways[@]:1}"; do
     IFS='|' read -r name what settings <<<"$line"
     ways_losses "$name" "$what"

@@ -166,10 +166,19 @@ constexpr Room kRooms[] = {
      "kernels "
      "kernels/memory kernels/base"},
     {"trainer/bench", "trainer/ ps/ rpc/ proto kernels/"},
+    {"trainer/bench/members",
+     "trainer/cli trainer/cli/process trainer/cli/roles ps/server rpc rpc/master proto "
+     "kernels/base"},
+    {"trainer/bench/cost", "trainer/job proto kernels/base"},
+    {"trainer/bench/plan",
+     "trainer/bench trainer/bench/cost trainer/bench/members trainer/bench/sync trainer/cli "
+     "trainer/cli/process trainer/report trainer/comm/host trainer/parallel/served trainer/job "
+     "trainer/tasks trainer/tasks/kinds ps/local ps/server kernels/memory kernels/base"},
     {"trainer/bench/sync",
-     "trainer/bench trainer/cli trainer/cli/process trainer/report trainer/optim trainer/autograd "
-     "trainer/comm trainer/comm/host trainer/comm/net ps/client rpc rpc/master proto "
-     "kernels/memory kernels/base"},
+     "trainer/bench trainer/bench/cost trainer/bench/members trainer/cli trainer/cli/process "
+     "trainer/report trainer/report/page trainer/optim trainer/autograd trainer/comm "
+     "trainer/comm/host trainer/comm/net ps/client rpc rpc/master proto kernels/memory "
+     "kernels/base"},
     {"trainer/main.cc", "trainer/cli trainer/bench"},
 
     {"examples/",

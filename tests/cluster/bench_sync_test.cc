@@ -99,7 +99,7 @@ struct KilledMember {
 };
 class KilledMemberTest : public BenchSyncTest, public testing::WithParamInterface<KilledMember> {
  protected:
-  // Of all processes of this machine.
+  // All that this machine's processes are in.
   static std::set<std::string> NetworkNamespaces() {
     std::set<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {

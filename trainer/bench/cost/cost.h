@@ -51,7 +51,7 @@ struct Machines {
   // Each way, of a member's link; 0: no link limits the members.
   double bits_per_second = 0;
   double burst_bytes = 0;  // pass such a link at once
-  // Of the machine that all members share; 0: each member has a core or more of its own.
+  // The cores of the machine that all members share; 0: each member has a core or more of its own.
   double cores = 0;
   double member_cores = 1;  // that share the moving and updating of one member
 };

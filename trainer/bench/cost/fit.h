@@ -12,7 +12,7 @@ namespace tandem::bench {
 
 inline constexpr int kMaxProbes = 12;
 
-// What a probe measures.
+// The part of a synchronisation that a probe isolates.
 enum class Probe {
   RING_ALONE,    // one trainer, which only updates
   RING_SMALL,    // few bytes: messages

@@ -15,7 +15,7 @@ namespace tandem::bench {
 struct TableUse {
   std::string name;
   uint64_t rows = 0, dim = 0;
-  // Of a step, the mean over the first batches: of one trainer, and of all together.
+  // In a step, the mean over the first batches: of one trainer, and of all together.
   double rows_of_trainer = 0, distinct_rows = 0;
 
   double bytes() const { return static_cast<double>(rows * dim * sizeof(float)); }

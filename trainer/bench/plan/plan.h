@@ -11,7 +11,7 @@
 
 namespace tandem::bench {
 
-// What a plan says of one table, or of equal dense parameters.
+// The plan for one table, or for equal dense parameters.
 struct PlanEntry {
   std::string name;
   bool is_table = false;

@@ -81,6 +81,10 @@ Synchronisation WhatOf(const SyncPoint& point) {
                        .row_bytes = row_bytes,
                        .trainers = static_cast<int>(point.trainers()),
                        .servers = static_cast<int>(point.servers())};
+  if (point.share() == 1) {
+    what.bytes_per_trainer = what.distinct_bytes = what.bytes;
+    return what;
+  }
   for (uint64_t step = 0; step < kSyncBatches; ++step) {
     std::vector<uint64_t> all;
     for (uint32_t trainer = 0; trainer < point.trainers(); ++trainer) {

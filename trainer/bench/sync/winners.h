@@ -36,8 +36,8 @@ std::vector<WayPair> SeriesOf(const std::vector<WayPair>& pairs, SyncPoint::What
 // The links, in the order of the results.
 std::vector<std::string> LinksOf(const std::vector<SyncResult>& results);
 
-// What is faster over a link at which bytes and share, and by how much. Empty if nothing was
-// measured both ways.
+// Says which way is faster over a link at which bytes and share, and by how much. Empty if nothing
+// was measured both ways.
 std::string WinnersText(const std::vector<WayPair>& pairs, const std::string& link);
 
 }  // namespace tandem::bench
