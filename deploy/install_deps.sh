@@ -13,6 +13,7 @@ packages=(
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev clang-14
   python3-grpcio python3-protobuf python3-yaml python3-jsonschema
+  iproute2  # links of a given rate, for bench sync
 )
 
 fail() {

@@ -110,9 +110,8 @@ std::string WinnersText(const std::vector<WayPair>& pairs, const std::string& li
   if (!table.empty())
     parts.push_back(absl::StrCat(
         parts.empty() ? "a" : "A", " table of ", SizeText(table[0].ring->point.bytes()),
-        " is synchronised faster ",
-        SeriesText(table, [](const WayPair& pair) { return PercentText(pair.ring->share); }),
-        " of its rows a step"));
+        ", by the share of its rows that a step uses, is synchronised faster ",
+        SeriesText(table, [](const WayPair& pair) { return PercentText(pair.ring->share); })));
   if (parts.empty()) return "";
   return absl::StrCat(LinkWords(link), ", with 2 trainers and 1 server, ",
                       absl::StrJoin(parts, ". "), ".");

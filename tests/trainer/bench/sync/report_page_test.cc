@@ -54,13 +54,12 @@ TEST(WinnersTest, NeighboursWithOneWinnerAreOneRange) {
   ResultAt(results, SyncPoint::DENSE, 16 * mega, 1, SyncPoint::SERVERS).microseconds = 1230;
   ResultAt(results, SyncPoint::TABLE, 16 * mega, 1e-3, SyncPoint::SERVERS).microseconds = 1;
   ResultAt(results, SyncPoint::TABLE, 16 * mega, 1e-2, SyncPoint::SERVERS).microseconds = 80;
-  EXPECT_EQ(
-      WinnersText(PairsOf(results), "shm"),
-      "Over shared memory, with 2 trainers and 1 server, dense weights are synchronised "
-      "faster by servers at 4 KB (2.0 times as fast), by the ring from 64 KB to 16 MB (3.0 "
-      "to 12 times as fast). A table of 16 MB is synchronised faster by servers from 0.1 % to "
-      "1 % (1.2 to 100 times as fast), by the ring from 10 % to 100 % (3.0 times as fast) of "
-      "its rows a step.");
+  EXPECT_EQ(WinnersText(PairsOf(results), "shm"),
+            "Over shared memory, with 2 trainers and 1 server, dense weights are synchronised "
+            "faster by servers at 4 KB (2.0 times as fast), by the ring from 64 KB to 16 MB (3.0 "
+            "to 12 times as fast). A table of 16 MB, by the share of its rows that a step uses, is "
+            "synchronised faster by servers from 0.1 % to 1 % (1.2 to 100 times as fast), by the "
+            "ring from 10 % to 100 % (3.0 times as fast).");
 }
 
 TEST(WinnersTest, ProbesAndPointsThatWereNotMeasuredDoNotCount) {
