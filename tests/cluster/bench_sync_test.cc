@@ -78,7 +78,7 @@ TEST_F(BenchSyncTest, ASlowPointIsModelledInsteadOfMeasured) {
   const auto bench = Start({"--bytes", "268435456", "--link", "100mbit", "--json", path});
   const support::Ended ended = bench->WaitWhileItWorks();
   if (ended.out.find("left out: ") != std::string::npos) {
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
     GTEST_SKIP() << "this machine makes no network namespaces";
   }
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
@@ -152,6 +152,32 @@ TEST_F(BenchSyncTest, SizesThatNoPointHasAreRefused) {
   const support::Ended ended = Start({"--bytes", "5"})->Wait();
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_NE(ended.err.find("--link and --bytes leave no point"), std::string::npos) << ended.err;
+}
+
+// The programs ip, tc and nsenter are found by PATH.
+TEST_F(BenchSyncTest, WithoutIpAndTcThePointsOfARateAreLeftOut) {
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {"/usr/bin/env", "PATH=/nowhere", TANDEM_BINARY, "bench", "sync"});
+    return support::Process(folder_.path(), arguments).WaitWhileItWorks();
+  };
+  const support::Ended some =
+      run({"--quick", "--link", "shm", "--link", "1gbit", "--bytes", "4096"});
+  EXPECT_EQ(some.exit_code, 0) << some.err;
+  EXPECT_NE(some.out.find("left out: points over 1gbit, because there is no program ip"),
+            std::string::npos)
+      << some.out;
+  const support::Ended none = run({"--link", "1gbit"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_NE(none.err.find("no point is left"), std::string::npos) << none.err;
+}
+
+TEST_F(BenchSyncTest, AReportIntoAMissingFolderIsRefusedBeforeMinutesAreSpent) {
+  const std::string path = folder_ / "absent/sync.html";
+  const support::Ended ended = Start({"--report", path})->Wait();
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_NE(ended.err.find("cannot write --report " + path), std::string::npos) << ended.err;
+  EXPECT_EQ(ended.out, "");
 }
 
 TEST_F(BenchSyncTest, AllLinksThatAreNoneAreToldBeforeAnythingStarts) {

@@ -33,18 +33,6 @@ std::string CpuText() {
   return text;
 }
 
-std::string ProcessorText() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string name = "unknown";
-  for (std::string line; std::getline(file, line);) {
-    if (absl::StartsWith(line, "model name")) {
-      name = line.substr(std::min(line.find(": ") + 2, line.size()));
-      break;
-    }
-  }
-  return absl::StrCat(name, ", ", std::thread::hardware_concurrency(), " logical processors");
-}
-
 std::string CudaText() {
   const CudaInfo info = QueryCuda();
   if (!info.built_in) return "not in this binary";
@@ -62,6 +50,18 @@ std::string NcclText() {
 }
 
 }  // namespace
+
+std::string ProcessorText() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string name = "unknown";
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "model name")) {
+      name = line.substr(std::min(line.find(": ") + 2, line.size()));
+      break;
+    }
+  }
+  return absl::StrCat(name, ", ", std::thread::hardware_concurrency(), " logical processors");
+}
 
 report::RunProgram ThisProgram() {
   return {.version = absl::StrCat("tandem ", TANDEM_VERSION, ", commit ", kCommit),

@@ -14,6 +14,9 @@ report::RunProgram ThisProgram();
 // Also names the device on which the run computes.
 report::RunProgram ThisProgramOn(Device device);
 
+// "Intel(R) Xeon(R) Processor, 2 logical processors": those that this process may use.
+std::string ProcessorText();
+
 // The text of `tandem --version`.
 std::string VersionText();
 

@@ -1,16 +1,15 @@
 #include "trainer/bench/cost/profile.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <google/protobuf/text_format.h>
-#include <sched.h>
 #include <sstream>
+#include <thread>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "trainer/job/text_reader.h"
 
 namespace tandem::bench {
@@ -60,22 +59,7 @@ CostProfile TypicalCosts() {
   return profile;
 }
 
-int CoresHere() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
-
-std::string MachineText() {
-  std::string processor = "unknown processor";
-  std::ifstream lines("/proc/cpuinfo");
-  for (std::string line; std::getline(lines, line);) {
-    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 1));
-    if (parts.size() != 2 || absl::StripAsciiWhitespace(parts[0]) != "model name") continue;
-    processor = std::string(absl::StripAsciiWhitespace(parts[1]));
-    break;
-  }
-  return absl::StrCat(processor, ", ", CoresHere(), CoresHere() == 1 ? " core" : " cores");
-}
+int CoresHere() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 absl::StatusOr<CostProfile> ReadProfile(const std::string& path) {
   std::ifstream file(path);

@@ -15,9 +15,7 @@ namespace tandem::bench {
 // Figures of one machine, for who has measured nothing.
 CostProfile TypicalCosts();
 
-// "Intel(R) Xeon(R) Processor, 2 cores": this machine. Its cores are those that this process may
-// use.
-std::string MachineText();
+// The cores that this process may use.
 int CoresHere();
 
 // InvalidArgument if the file cannot be read, or a coefficient is missing or no cost.

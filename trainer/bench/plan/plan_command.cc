@@ -20,6 +20,7 @@
 #include "trainer/cli/help_text.h"
 #include "trainer/cli/process/failure.h"
 #include "trainer/cli/process/signals.h"
+#include "trainer/cli/version.h"
 #include "trainer/report/text_table.h"
 
 namespace tandem::bench {
@@ -69,9 +70,9 @@ std::optional<CostProfile> CostsOf(const PlanOptions& options, const SyncLink& l
   if (read.has_value()) {
     std::printf("Costs of %s: %s, %s.\n", options.profile.c_str(), read->machine().c_str(),
                 read->date().c_str());
-    if (read->machine() != MachineText())
+    if (read->machine() != cli::ProcessorText())
       std::fprintf(stderr, "warning: %s is of another machine: %s; this one: %s\n",
-                   options.profile.c_str(), read->machine().c_str(), MachineText().c_str());
+                   options.profile.c_str(), read->machine().c_str(), cli::ProcessorText().c_str());
     return read;
   }
   if (!options.measure) {

@@ -9,6 +9,7 @@
 #include "trainer/bench/members/capped_link.h"
 #include "trainer/bench/sync/measure.h"
 #include "trainer/bench/sync/points.h"
+#include "trainer/cli/version.h"
 
 namespace tandem::bench {
 
@@ -69,7 +70,7 @@ std::optional<CostProfile> MeasureCosts(const std::vector<ProbePoint>& probes,
     if (on_probe) on_probe(*result);
   }
   CostProfile profile = Fit(figures, TypicalCosts());
-  profile.set_machine(MachineText());
+  profile.set_machine(cli::ProcessorText());
   profile.set_cores(static_cast<uint32_t>(CoresHere()));
   profile.set_date(absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()));
   return profile;

@@ -67,10 +67,13 @@ absl::StatusOr<std::vector<SyncPoint>> ChosenPoints(const SyncOptions& options) 
                                                point.bytes()) == options.bytes.end();
   };
   points.erase(std::remove_if(points.begin(), points.end(), is_left_out), points.end());
+  if (points.empty() && !missing.empty())
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no point is left: links of a rate are not possible here, there is ", missing));
   if (points.empty())
     return absl::InvalidArgumentError(
         "--link and --bytes leave no point; sizes in bytes: 4096, 65536, 1048576, 16777216, and "
-        "without --quick 67108864, 268435456");
+        "without --quick 262144, 4194304, 67108864, 268435456");
   return points;
 }
 
