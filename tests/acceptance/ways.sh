@@ -8,7 +8,7 @@ ways=(
   "whole|all by PS, table whole|placement=REPLICATED parameters[0].placement=PS"
 )
 ways_rounds=5
-# What runs: plan compares the ways of another job too.
+# The job whose ways are compared; plan compares those of another job too.
 ways_prefix=ways
 ways_job=examples/ps_vs_allreduce/mixed.textproto
 ways_data=$work/ways.txt
@@ -42,7 +42,7 @@ ways_step() {
   json_field elapsed_seconds <"$1/metrics.jsonl" | awk 'NR > 1 { print 1000 * ($1 - before) } { before = $1 }' | median
 }
 
-# ways_measure STEPS: each round runs all ways, because the machine's speed changes from minute to minute. The first round has so many
+# ways_measure STEPS: each round runs all ways, because the speed of the machine changes from minute to minute. The first round has STEPS
 # steps. Later rounds have 20 steps, which are enough for a median.
 ways_measure() {
   local round line name what settings steps=$1

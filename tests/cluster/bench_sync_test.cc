@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
@@ -97,6 +98,9 @@ TEST_F(BenchSyncTest, ASlowPointIsModelledInsteadOfMeasured) {
 struct KilledMember {
   std::string link, role, name;
 };
+void PrintTo(const KilledMember& killed, std::ostream* out) {
+  *out << killed.name << " over " << killed.link;
+}
 class KilledMemberTest : public BenchSyncTest, public testing::WithParamInterface<KilledMember> {
  protected:
   // All that this machine's processes are in.
@@ -111,7 +115,7 @@ class KilledMemberTest : public BenchSyncTest, public testing::WithParamInterfac
   }
 };
 
-TEST_P(KilledMemberTest, EndsTheBenchWithItsName) {
+TEST_P(KilledMemberTest, LeavesNothing) {
   const auto [link, role, name] = GetParam();
   const std::set<std::string> namespaces = NetworkNamespaces();
   const auto bench = Start({"--quick", "--link", link});
@@ -126,13 +130,26 @@ TEST_P(KilledMemberTest, EndsTheBenchWithItsName) {
     return !members.empty() || bench->HasEnded();
   });
   ASSERT_TRUE(found);
-  if (bench->HasEnded()) GTEST_SKIP() << "this machine makes no network namespaces";
-  kill(members[0].pid, SIGKILL);
+  if (bench->HasEnded()) {
+    const support::Ended ended = bench->Wait();
+    ASSERT_EQ(link, "1gbit") << ended.err;
+    ASSERT_EQ(ended.exit_code, 2) << ended.err;
+    GTEST_SKIP() << "this machine makes no network namespaces";
+  }
+  const pid_t command = bench->pid();
+  kill(name == "command" ? command : members[0].pid, SIGKILL);
   const support::Ended ended = bench->WaitWhileItWorks();
-  EXPECT_EQ(ended.exit_code, 75) << ended.err;
-  EXPECT_NE(ended.err.find(name), std::string::npos) << ended.err;
-  EXPECT_NE(ended.err.find("was killed by SIGKILL"), std::string::npos) << ended.err;
-  EXPECT_TRUE(Children(bench->pid()).empty());
+  if (name == "command") {
+    EXPECT_EQ(ended.exit_code, 128 + SIGKILL);
+    EXPECT_TRUE(support::Eventually(support::kPatienceSeconds, [&] {
+      return support::ProcessesMentioning("CAPPED").empty();
+    })) << "a member is left";
+  } else {
+    EXPECT_EQ(ended.exit_code, 75) << ended.err;
+    EXPECT_NE(ended.err.find(name), std::string::npos) << ended.err;
+    EXPECT_NE(ended.err.find("was killed by SIGKILL"), std::string::npos) << ended.err;
+    EXPECT_TRUE(Children(command).empty());
+  }
   EXPECT_TRUE(support::Eventually(support::kPatienceSeconds, [&] {
     for (const std::string& one : NetworkNamespaces()) {
       if (namespaces.count(one) == 0) return false;
@@ -145,13 +162,18 @@ INSTANTIATE_TEST_SUITE_P(Members, KilledMemberTest,
                          testing::Values(KilledMember{"tcp", "trainer", "trainer-"},
                                          KilledMember{"shm", "server", "ps-0"},
                                          KilledMember{"1gbit", "trainer", "trainer-"},
-                                         KilledMember{"1gbit", "server", "ps-0"}),
-                         [](const auto& info) { return info.param.role + info.param.link; });
+                                         KilledMember{"1gbit", "server", "ps-0"},
+                                         KilledMember{"1gbit", "trainer", "command"}),
+                         [](const auto& info) {
+                           const KilledMember& killed = info.param;
+                           const bool all = killed.name == "command";
+                           return (all ? killed.name : killed.role) + "Over" + killed.link;
+                         });
 
 TEST_F(BenchSyncTest, SizesThatNoPointHasAreRefused) {
   const support::Ended ended = Start({"--bytes", "5"})->Wait();
   EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_NE(ended.err.find("--link and --bytes leave no point"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("--bytes is 5; allowed: 4096, "), std::string::npos) << ended.err;
 }
 
 // The programs ip, tc and nsenter are found by PATH.
@@ -181,8 +203,12 @@ TEST_F(BenchSyncTest, AReportIntoAMissingFolderIsRefusedBeforeMinutesAreSpent) {
 }
 
 TEST_F(BenchSyncTest, AllLinksThatAreNoneAreToldBeforeAnythingStarts) {
-  const support::Ended ended = Start({"--link", "fast", "--link", "7"})->Wait();
+  const support::Ended ended =
+      Start({"--link", "fast", "--link", "7", "--bytes", "9", "--json", folder_ / "absent/x"})
+          ->Wait();
   EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_NE(ended.err.find("--bytes is 9"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("cannot write --json"), std::string::npos) << ended.err;
   EXPECT_NE(ended.err.find("--link is fast; allowed: shm, tcp, or a rate"), std::string::npos);
   EXPECT_NE(ended.err.find("--link is 7; allowed"), std::string::npos) << ended.err;
   EXPECT_EQ(ended.out, "");

@@ -42,7 +42,7 @@ TEST_F(PlanCommandTest, MeasuredCostsAreReadBack) {
   const std::string path = job_.Path("costs");
   const support::Ended measured = Plan({"--measure", "--write-profile", path});
   ASSERT_EQ(measured.exit_code, 0) << measured.err;
-  EXPECT_EQ(measured.out.find("Costs measured now by 7 probes: "), 0u) << measured.out;
+  EXPECT_EQ(measured.out.find("Costs measured now by "), 0u) << measured.out;
   const support::Ended read = Plan({"--profile", path});
   ASSERT_EQ(read.exit_code, 0) << read.err;
   EXPECT_EQ(read.err, "");
@@ -59,11 +59,13 @@ TEST_F(PlanCommandTest, MeasuredCostsAreReadBack) {
 
 TEST_F(PlanCommandTest, WrongFlagsAreToldAtOnce) {
   const support::Ended ended =
-      Plan({"--ps", "-1", "--trainers", "0", "--link", "fast", "--measure", "--profile", "x"});
+      Plan({"--ps", "-1", "--trainers", "1025", "--link", "fast", "--measure", "--profile", "x",
+            "--json", job_.Path("absent/plan.json")});
   EXPECT_EQ(ended.exit_code, 2);
   for (const char* const error :
-       {"--ps is -1; allowed: ", "--trainers is 0; allowed: ", "--link is fast; allowed: ",
-        "--measure and --profile exclude each other"})
+       {"--ps is -1; allowed: ", "--trainers is 1025; allowed: 1 .. 1024",
+        "--link is fast; allowed: ", "--measure and --profile exclude each other",
+        "cannot write --json"})
     EXPECT_NE(ended.err.find(error), std::string::npos) << ended.err;
   EXPECT_EQ(ended.out, "");
 }
@@ -71,7 +73,8 @@ TEST_F(PlanCommandTest, WrongFlagsAreToldAtOnce) {
 TEST_F(PlanCommandTest, APlacementOnServersNeedsAServer) {
   const support::Ended none = Plan({"--ps", "0", "--set", "placement=PS"});
   EXPECT_EQ(none.exit_code, 2);
-  EXPECT_NE(none.err.find("--ps is 0, but placement is PS; allowed: at least 1"), std::string::npos)
+  EXPECT_NE(none.err.find("--ps is 0, but placement is PS; allowed: --ps of at least 1"),
+            std::string::npos)
       << none.err;
   const support::Ended ring = Plan({"--ps", "0", "--set", "placement=REPLICATED"});
   EXPECT_EQ(ring.exit_code, 0) << ring.err;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -30,6 +31,17 @@ std::string PercentText(double share) {
 FigureFile::FigureFile(const std::string& path, const std::string& flag)
     : path_(path), flag_(flag) {
   if (!path.empty()) file_.open(path);
+}
+
+std::string FigureFile::WhyNot(const std::string& path, const std::string& flag) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (path.empty()) return "";
+  const std::string cannot = absl::StrCat("cannot write ", flag, " ", path, ": ");
+  if (fs::is_directory(path, ignored)) return cannot + "a folder is there";
+  const fs::path folder = fs::path(path).parent_path();
+  if (folder.empty() || fs::is_directory(folder, ignored)) return "";
+  return absl::StrCat(cannot, "there is no folder ", folder.string());
 }
 
 absl::Status FigureFile::status() const {

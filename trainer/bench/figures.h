@@ -27,6 +27,8 @@ class FigureFile {
  public:
   explicit FigureFile(const std::string& path, const std::string& flag = "--json");
   absl::Status status() const;
+  // Says why no file can be at `path`, without opening it; empty: nothing speaks against it.
+  static std::string WhyNot(const std::string& path, const std::string& flag);
   // Writes the printed table as a list of JSON objects; the caller formats each object.
   absl::Status Write(const std::vector<std::string>& objects);
   absl::Status WriteText(const std::string& text);

@@ -79,7 +79,7 @@ Cost ServerCost(const Synchronisation& what, const Machines& where, const CostPr
                         1e-9;
   cost.moving = trainer + server;
   cost.updating = what.distinct_bytes / s * costs.apply_ns_per_byte() * 1e-9;
-  cost.work_of_trainers = n * trainer + n * transport.call_trainer_us() * 1e-6;
+  cost.work_of_trainers = n * (trainer + s * transport.call_trainer_us() * 1e-6);
   cost.work_of_servers = s * (server + cost.updating) + s * n * transport.call_server_us() * 1e-6;
   Finish(where, &cost);
   return cost;

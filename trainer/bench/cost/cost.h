@@ -8,8 +8,10 @@
 //
 //   ring     each trainer sends and receives 2 (n - 1) / n B in 2 (n - 1) messages, adds, and
 //            updates all B bytes
-//   servers  each trainer pushes D and pulls D; a server receives and sends n D / s, and updates
-//            U / s
+//   servers  each trainer pushes D and then pulls D; a server receives and then sends n D / s,
+//            and updates U / s
+//
+// A ring sends while it receives. Pulls begin after all pushes, so a server's link is busy twice.
 //
 // The path of a synchronisation, if each member has a core of its own:
 //
@@ -19,7 +21,8 @@
 // Members of one machine share its cores, so no synchronisation takes less than
 // (work of all members) / cores, which decides on small machines.
 //
-// A link carries Ethernet's, IP's and TCP's headers too: kHeaders times the bytes.
+// A link carries Ethernet's, IP's and TCP's headers too: kHeaders times the bytes. Ids are left
+// out, because they travel compressed.
 //
 // Thread rule: pure functions.
 #pragma once

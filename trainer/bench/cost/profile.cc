@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <google/protobuf/text_format.h>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -29,7 +30,7 @@ network { ring_message_us: 40 ring_ns_per_byte: 1.2 call_us: 500 call_trainer_us
 
 struct Coefficient {
   std::string name;
-  double value = 0;
+  std::optional<double> value;
 };
 
 std::vector<Coefficient> CoefficientsOf(const google::protobuf::Message& message,
@@ -41,7 +42,9 @@ std::vector<Coefficient> CoefficientsOf(const google::protobuf::Message& message
     const std::string name = prefix + field->name();
     using Field = google::protobuf::FieldDescriptor;
     if (field->cpp_type() == Field::CPPTYPE_DOUBLE) {
-      all.push_back({name, message.GetReflection()->GetDouble(message, field)});
+      all.push_back({name, std::nullopt});
+      if (message.GetReflection()->HasField(message, field))
+        all.back().value = message.GetReflection()->GetDouble(message, field);
     } else if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
       const auto more =
           CoefficientsOf(message.GetReflection()->GetMessage(message, field), name + ".");
@@ -74,12 +77,12 @@ absl::StatusOr<CostProfile> ReadProfile(const std::string& path) {
   if (errors.empty() && profile.cores() == 0)
     errors.push_back(absl::StrCat(path, ": cores is 0; allowed: at least 1"));
   for (const Coefficient& coefficient : CoefficientsOf(profile)) {
-    if (!(coefficient.value >= 0) || !std::isfinite(coefficient.value))
-      errors.push_back(absl::StrCat(path, ": ", coefficient.name, " is ", coefficient.value,
+    const std::optional<double>& value = coefficient.value;
+    if (!value.has_value() || !(*value >= 0) || !std::isfinite(*value))
+      errors.push_back(absl::StrCat(path, ": ", coefficient.name, " is ",
+                                    value.has_value() ? absl::StrCat(*value) : "missing",
                                     "; allowed: at least 0"));
   }
-  if (!profile.has_shm() || !profile.has_tcp() || !profile.has_network())
-    errors.push_back(absl::StrCat(path, ": shm, tcp or network is missing"));
   if (!errors.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--profile ", path, " is damaged; allowed: a file of --write-profile\n",

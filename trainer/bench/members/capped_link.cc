@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
@@ -19,6 +20,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
 
@@ -29,6 +33,7 @@ namespace tandem::bench {
 namespace {
 
 constexpr char kCable[] = "cable0";
+constexpr absl::Duration kPatience = absl::Seconds(20);  // for a program
 
 // Runs a program with its words, which hold no blanks. Its output goes nowhere.
 absl::Status Run(const std::string& line) {
@@ -47,7 +52,16 @@ absl::Status Run(const std::string& line) {
   if (error != 0)
     return absl::UnavailableError(absl::StrCat("no program ", words[0], ": ", strerror(error)));
   int status = -1;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  for (pid_t ended = 0; ended == 0 || (ended < 0 && errno == EINTR);) {
+    ended = waitpid(child, &status, WNOHANG);
+    if (ended != 0) continue;
+    if (absl::Now() > deadline) {
+      kill(child, SIGKILL);
+      waitpid(child, &status, 0);
+      return absl::UnavailableError(absl::StrCat("\"", line, "\" did not end"));
+    }
+    absl::SleepFor(absl::Milliseconds(1));
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("\"", line, "\" failed"));
@@ -94,23 +108,20 @@ double BurstBytes(double bits_per_second) { return std::max(3200.0, bits_per_sec
 
 absl::Status CheckCappedLinks() {
   for (const char* program : {"ip -V", "tc -V", "nsenter -V"}) RETURN_IF_ERROR(Run(program));
-  const int outside = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-  const absl::Status made = EnterNewNamespace();
-  const absl::Status cable =
-      made.ok() ? RunAll({absl::StrCat("ip link add ", kCable, " type veth peer name other"),
-                          TokenBucket(kCable, 1e9)})
-                : made;
-  if (made.ok() && setns(outside, CLONE_NEWNET) != 0)
-    return absl::InternalError("no way back from a network namespace");
-  close(outside);
-  return cable;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Hub> hub, Hub::Make());
+  return RunAll({absl::StrCat("ip link add ", kCable, " type veth peer name other"),
+                 absl::StrCat("ip link set ", kCable, " gso_max_size ", PacketBytes(1e9)),
+                 TokenBucket(kCable, 1e9), absl::StrCat("ip link set ", kCable, " master hub up")});
 }
 
 absl::StatusOr<std::unique_ptr<Hub>> Hub::Make() {
   const int outside = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
   if (outside < 0) return absl::UnavailableError("/proc shows no network namespace");
-  std::unique_ptr<Hub> hub(new Hub(outside));
-  RETURN_IF_ERROR(EnterNewNamespace());
+  if (absl::Status entered = EnterNewNamespace(); !entered.ok()) {
+    close(outside);
+    return entered;
+  }
+  std::unique_ptr<Hub> hub(new Hub(outside));  // goes back, if anything below fails
   // A bridge without an address of its own has a port's, and another one when that member ends.
   RETURN_IF_ERROR(
       RunAll({"ip link set lo up", "ip link add hub address 02:00:00:00:00:01 type bridge",
@@ -119,7 +130,7 @@ absl::StatusOr<std::unique_ptr<Hub>> Hub::Make() {
 }
 
 Hub::~Hub() {
-  setns(outside_, CLONE_NEWNET);
+  TANDEM_CHECK(setns(outside_, CLONE_NEWNET) == 0);
   close(outside_);
 }
 

@@ -1,7 +1,7 @@
-// Links of a given rate on one machine: each member of a point is in a network namespace of its
-// own, joined to a hub by a virtual cable that carries no more than the rate each way. The
-// namespaces have no names, so they are gone with their processes, however these end. Thread rule:
-// the main thread; threads that it starts later are in the same namespace.
+// Links of a given rate on one machine. Each member of a point is in a network namespace of its
+// own. A virtual cable joins the member to a hub and carries no more than the rate each way. The
+// namespaces have no names, so they are gone with their processes, however these end.
+// Thread rule: the main thread; threads that it starts later are in the same namespace.
 #pragma once
 
 #include <cstdint>

@@ -144,6 +144,9 @@ absl::StatusOr<Inventory> TakeInventory(const std::string& job_path,
   for (const auto& group : groups)
     replicas.push_back(std::make_unique<Trainer>(job, *data, host, group.get()));
   Inventory inventory;
+  if (job.ps().wire() > ParameterServer::Wire::F32)
+    inventory.notes.emplace_back("rows travel as f32, whatever ps.wire says");
+  if (job.device() == CUDA) inventory.notes.emplace_back("trainers compute on CPUs");
   if (on_servers || served)
     inventory.needs_servers = on_servers ? "placement is PS" : "parameters.placement is PS";
   inventory.dense = DenseOf(replicas[0]->parameters);

@@ -19,6 +19,7 @@ struct TableUse {
   double rows_of_trainer = 0, distinct_rows = 0;
 
   double bytes() const { return static_cast<double>(rows * dim * sizeof(float)); }
+  double share() const { return rows_of_trainer / static_cast<double>(rows); }
 };
 
 struct DenseUse {
@@ -32,7 +33,9 @@ struct DenseUse {
 struct Inventory {
   std::vector<TableUse> tables;
   std::vector<DenseUse> dense;
-  int64_t batches = 0;        // that were looked at
+  int64_t batches = 0;  // that were looked at
+  // Settings that change what travels and that the model of cost does not know, in words.
+  std::vector<std::string> notes;
   std::string needs_servers;  // the job's placement on servers: "placement is PS"; else empty
 };
 

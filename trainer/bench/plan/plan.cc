@@ -1,6 +1,6 @@
 #include "trainer/bench/plan/plan.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -30,49 +30,41 @@ std::string LimitText(Cost::Limit limit) {
   return "";
 }
 
-// Why a table goes the way it goes. Bytes decide first, then what else limits the ways.
-std::string ReasonOfTable(const TableUse& table, const Cost& ring, const Cost& servers) {
-  const double share = table.rows_of_trainer / static_cast<double>(table.rows);
-  const std::string rows = absl::StrCat(PercentText(share), " of its rows a step");
-  // A table of one trainer moves by a ring not at all.
-  if (ring.trainer_bytes == 0)
-    return absl::StrCat("one trainer has nobody to send to; it updates ",
-                        servers.seconds < ring.seconds ? "all rows, a server only those of the step"
-                                                       : "in its own memory");
-  const double ratio = ring.trainer_bytes / servers.trainer_bytes;
-  if (servers.seconds < ring.seconds) {
-    if (ratio > 1) return absl::StrCat(rows, ": a ring would carry ", Times(ratio), " the bytes");
-    return absl::StrCat(rows, ": a ring is limited by ", LimitText(ring.limit));
-  }
-  if (ratio < 1.05)
-    return absl::StrCat(rows, ": a server would carry every byte of them, and ids too");
-  return absl::StrCat(rows, ": few enough bytes for a ring; servers are limited by ",
-                      LimitText(servers.limit));
+// Both ways of one table, or of all dense parameters together.
+struct BothWays {
+  Cost ring, servers;
+  int trainers = 1, num_servers = 1;
+
+  bool by_servers() const { return servers.seconds < ring.seconds; }
+};
+
+// Says why `ways` have their winner. The bytes of the busiest members explain most; else what
+// limits the slower way.
+std::string Reason(const BothWays& ways) {
+  const double of_ring = ways.ring.trainer_bytes,
+               of_servers = std::max(ways.servers.trainer_bytes, ways.servers.server_bytes);
+  if (of_ring == 0)
+    return ways.by_servers() ? "a lone trainer would update every row itself"
+                             : "a lone trainer needs nobody else's gradients";
+  const std::string server = ways.num_servers == 1 ? "the server" : "each server";
+  if (ways.by_servers() && of_ring > 1.05 * of_servers)
+    return absl::StrCat("a ring would carry ", Times(of_ring / ways.servers.trainer_bytes),
+                        " the bytes");
+  if (!ways.by_servers() && of_servers > 1.05 * of_ring)
+    return absl::StrCat(server, " would carry ", Times(of_servers / of_ring),
+                        " a trainer's bytes in a ring");
+  return absl::StrCat(ways.by_servers() ? "a ring is" : "servers are", " limited by ",
+                      LimitText((ways.by_servers() ? ways.ring : ways.servers).limit));
 }
 
-std::string ReasonOfDense(const Cost& ring, const Cost& servers, int trainers, int num_servers) {
-  if (trainers == 1) return "one trainer needs nobody else's gradients";
-  const double ratio = servers.server_bytes / ring.trainer_bytes;
-  if (ring.seconds <= servers.seconds) {
-    if (ratio > 1.05)
-      return absl::StrCat(
-          "every weight, every step: ", num_servers == 1 ? "the server" : "each server",
-          " would carry ", Times(ratio), " a trainer's bytes in a ring");
-    return absl::StrCat("every weight, every step: servers are limited by ",
-                        LimitText(servers.limit));
-  }
-  return absl::StrCat("a ring is limited by ", LimitText(ring.limit),
-                      ", servers share the updating");
+std::string ReasonOfTable(const TableUse& table, const BothWays& ways) {
+  if (table.rows_of_trainer == 0) return "no row was used in the first batches";
+  return absl::StrCat(PercentText(table.share()), " of its rows a step: ", Reason(ways));
 }
 
-Synchronisation Of(double bytes, double used, double distinct, double row_bytes, int trainers,
-                   int servers) {
-  return {.bytes = bytes,
-          .bytes_per_trainer = used,
-          .distinct_bytes = distinct,
-          .row_bytes = row_bytes,
-          .trainers = trainers,
-          .servers = servers};
+BothWays Compare(const Synchronisation& what, const Machines& machines, const CostProfile& costs) {
+  return {RingCost(what, machines, costs), ServerCost(what, machines, costs), what.trainers,
+          what.servers};
 }
 
 }  // namespace
@@ -80,8 +72,9 @@ Synchronisation Of(double bytes, double used, double distinct, double row_bytes,
 Plan MakePlan(const Inventory& inventory, int trainers, int servers, const Machines& machines,
               const CostProfile& costs) {
   Plan plan;
+  const bool has_servers = servers > 0;
   const auto add = [&](PlanEntry entry) {
-    const bool has_servers = servers > 0;
+    if (!has_servers) entry.reason = "there is no server";
     entry.by_servers = has_servers && entry.server_seconds < entry.ring_seconds;
     plan.all_ring += entry.ring_seconds;
     plan.all_servers += entry.server_seconds;
@@ -91,33 +84,41 @@ Plan MakePlan(const Inventory& inventory, int trainers, int servers, const Machi
   };
   for (const TableUse& table : inventory.tables) {
     const auto row_bytes = static_cast<double>(table.dim * sizeof(float));
-    const Synchronisation what =
-        Of(table.bytes(), table.rows_of_trainer * row_bytes, table.distinct_rows * row_bytes,
-           row_bytes, trainers, std::max(servers, 1));
-    const Cost ring = RingCost(what, machines, costs),
-               by_servers = ServerCost(what, machines, costs);
+    BothWays ways = Compare({.bytes = table.bytes(),
+                             .bytes_per_trainer = table.rows_of_trainer * row_bytes,
+                             .distinct_bytes = table.distinct_rows * row_bytes,
+                             .row_bytes = row_bytes,
+                             .trainers = trainers,
+                             .servers = std::max(servers, 1)},
+                            machines, costs);
+    // One call carries the rows of all tables.
+    const auto tables = static_cast<double>(inventory.tables.size());
+    ways.servers.seconds -= ways.servers.latency * (1 - 1 / tables);
     add({.name = table.name,
          .is_table = true,
          .bytes = table.bytes(),
-         .share = table.rows_of_trainer / static_cast<double>(table.rows),
-         .ring_seconds = ring.seconds,
-         .server_seconds = by_servers.seconds,
-         .reason = servers > 0 ? ReasonOfTable(table, ring, by_servers) : "there is no server"});
+         .share = table.share(),
+         .ring_seconds = ways.ring.seconds,
+         .server_seconds = ways.servers.seconds,
+         .reason = ReasonOfTable(table, ways)});
   }
   double bytes = 0;
   for (const DenseUse& dense : inventory.dense) bytes += dense.bytes();
-  constexpr double kRowBytes = parallel::kChunk * sizeof(float);
-  const Synchronisation all = Of(bytes, bytes, bytes, kRowBytes, trainers, std::max(servers, 1));
-  const Cost ring = RingCost(all, machines, costs), by_servers = ServerCost(all, machines, costs);
+  const BothWays ways = Compare({.bytes = bytes,
+                                 .bytes_per_trainer = bytes,
+                                 .distinct_bytes = bytes,
+                                 .row_bytes = parallel::kChunk * sizeof(float),
+                                 .trainers = trainers,
+                                 .servers = std::max(servers, 1)},
+                                machines, costs);
   for (const DenseUse& dense : inventory.dense) {
     const double part = dense.bytes() / bytes;
     add({.name = dense.name,
          .count = dense.count,
          .bytes = dense.bytes(),
-         .ring_seconds = ring.seconds * part,
-         .server_seconds = by_servers.seconds * part,
-         .reason = servers > 0 ? ReasonOfDense(ring, by_servers, trainers, servers)
-                               : "there is no server"});
+         .ring_seconds = ways.ring.seconds * part,
+         .server_seconds = ways.servers.seconds * part,
+         .reason = absl::StrCat("every weight, every step: ", Reason(ways))});
   }
   return plan;
 }

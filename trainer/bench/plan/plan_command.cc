@@ -27,6 +27,8 @@ namespace tandem::bench {
 
 namespace {
 
+constexpr int kMostMembers = 1024;
+
 // Two digits, and all that stand before the point: "0.24", "1.9", "380".
 std::string TwoDigits(double value) {
   return absl::StrFormat(value < 9.95 ? "%.2g" : "%.0f", value);
@@ -45,21 +47,30 @@ std::string BytesText(double bytes) {
 // Everything that is wrong with the flags, one per line.
 absl::Status CheckFlags(const PlanOptions& options) {
   std::vector<std::string> errors;
-  if (options.servers < 0)
-    errors.push_back(absl::StrCat("--ps is ", options.servers, "; allowed: at least 0"));
-  if (options.trainers < 1)
-    errors.push_back(absl::StrCat("--trainers is ", options.trainers, "; allowed: at least 1"));
+  if (options.servers < 0 || options.servers > kMostMembers)
+    errors.push_back(absl::StrCat("--ps is ", options.servers, "; allowed: 0 .. ", kMostMembers));
+  if (options.trainers < 1 || options.trainers > kMostMembers)
+    errors.push_back(
+        absl::StrCat("--trainers is ", options.trainers, "; allowed: 1 .. ", kMostMembers));
   if (options.measure && !options.profile.empty())
     errors.emplace_back("--measure and --profile exclude each other");
   if (const auto link = LinkOf(options.link); !link.ok())
     errors.emplace_back(link.status().message());
+  if (!options.write_profile.empty() && !options.measure)
+    errors.emplace_back("--write-profile writes what --measure has measured; give both");
+  for (const auto& [flag, path] :
+       {std::pair("--json", options.json), {"--write-profile", options.write_profile}}) {
+    if (const std::string why = FigureFile::WhyNot(path, flag); !why.empty()) errors.push_back(why);
+  }
   if (errors.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
 }
 
 Machines MachinesOf(const SyncLink& link, const CostProfile& costs) {
   if (link.link == SyncPoint::CAPPED)
-    return {.transport = Machines::NETWORK, .bits_per_second = link.bits_per_second};
+    return {.transport = Machines::NETWORK,
+            .bits_per_second = link.bits_per_second,
+            .member_cores = static_cast<double>(costs.cores())};
   return {.transport = link.link == SyncPoint::SHM ? Machines::SHM : Machines::TCP,
           .cores = static_cast<double>(costs.cores())};
 }
@@ -79,8 +90,11 @@ std::optional<CostProfile> CostsOf(const PlanOptions& options, const SyncLink& l
     std::printf("Typical costs, not this machine's: --measure takes half a minute for those.\n");
     return TypicalCosts();
   }
-  const bool capped = link.link == SyncPoint::CAPPED;
-  const auto probes = ProbePoints(link.link != SyncPoint::SHM, capped && CheckCappedLinks().ok());
+  // A file of costs is for every link.
+  const bool all = !options.write_profile.empty(), capped = link.link == SyncPoint::CAPPED;
+  const auto probes =
+      ProbePoints(all || link.link != SyncPoint::SHM, (all || capped) && CheckCappedLinks().ok());
+  cli::CatchSignals();
   const auto costs = MeasureCosts(probes, nullptr, exit_code);
   if (!costs.has_value()) return std::nullopt;
   std::printf("Costs measured now by %d probes: %s.\n", static_cast<int>(probes.size()),
@@ -90,7 +104,7 @@ std::optional<CostProfile> CostsOf(const PlanOptions& options, const SyncLink& l
   return costs;
 }
 
-void PrintEntries(const Plan& plan) {
+void PrintEntries(const Plan& plan, bool has_servers) {
   using report::TextTable;
   TextTable table({{"parameter", TextTable::LEFT},
                    {"size"},
@@ -100,9 +114,8 @@ void PrintEntries(const Plan& plan) {
                    {"cheaper", TextTable::LEFT}});
   for (const PlanEntry& entry : plan.entries) {
     table.Add({entry.count == 1 ? entry.name : absl::StrCat(entry.name, " (", entry.count, ")"),
-               BytesText(entry.bytes),
-               entry.is_table ? absl::StrCat(TwoDigits(entry.share * 100), " %") : "all",
-               TimeText(entry.ring_seconds), TimeText(entry.server_seconds),
+               BytesText(entry.bytes), entry.is_table ? PercentText(entry.share) : "all",
+               TimeText(entry.ring_seconds), has_servers ? TimeText(entry.server_seconds) : "-",
                entry.by_servers ? "servers" : "ring"});
   }
   const std::string text = table.TakeLines(cli::HelpColumns());
@@ -135,6 +148,10 @@ std::string JsonOf(const Plan& plan, const PlanOptions& options, const CostProfi
   json["trainers"] = options.trainers;
   json["link"] = options.link;
   json["costs_of"] = {{"machine", costs.machine()}, {"date", costs.date()}};
+  // Without servers there is no time of theirs.
+  const auto with_servers = [&](double seconds) {
+    return options.servers > 0 ? nlohmann::ordered_json(seconds * 1e3) : nullptr;
+  };
   for (const PlanEntry& entry : plan.entries) {
     json["parameters"].push_back({{"name", entry.name},
                                   {"kind", entry.is_table ? "table" : "dense"},
@@ -142,21 +159,21 @@ std::string JsonOf(const Plan& plan, const PlanOptions& options, const CostProfi
                                   {"bytes", entry.bytes},
                                   {"share", entry.share},
                                   {"ring_ms", entry.ring_seconds * 1e3},
-                                  {"ps_ms", entry.server_seconds * 1e3},
+                                  {"ps_ms", with_servers(entry.server_seconds)},
                                   {"cheaper", entry.by_servers ? "ps" : "ring"},
                                   {"reason", entry.reason}});
   }
   json["step_ms"] = {{"planned", plan.planned * 1e3},
-                     {"hybrid", plan.hybrid * 1e3},
-                     {"all_ps", plan.all_servers * 1e3},
+                     {"hybrid", with_servers(plan.hybrid)},
+                     {"all_ps", with_servers(plan.all_servers)},
                      {"all_ring", plan.all_ring * 1e3}};
-  return json.dump(1) + "\n";
+  using Json = nlohmann::ordered_json;  // a path need not be UTF-8
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
 
 int PlanPlacement(const PlanOptions& options, const tasks::Kinds& kinds) {
-  cli::CatchSignals();
   if (absl::Status status = CheckFlags(options); !status.ok()) return cli::ReportError(status);
   const SyncLink link = *LinkOf(options.link);
   std::optional<CostProfile> read;
@@ -165,13 +182,14 @@ int PlanPlacement(const PlanOptions& options, const tasks::Kinds& kinds) {
     if (!profile.ok()) return cli::ReportError(profile.status());
     read = *std::move(profile);
   }
-  FigureFile json(options.json);
-  if (absl::Status status = json.status(); !status.ok()) return cli::ReportError(status);
   const auto inventory = TakeInventory(options.job_path, options.sets, options.trainers, kinds);
   if (!inventory.ok()) return cli::ReportError(inventory.status());
   if (options.servers == 0 && !inventory->needs_servers.empty())
-    return cli::ReportError(absl::InvalidArgumentError(absl::StrCat(
-        "--ps is 0, but ", inventory->needs_servers, "; allowed: at least 1, or REPLICATED")));
+    return cli::ReportError(absl::InvalidArgumentError(
+        absl::StrCat("--ps is 0, but ", inventory->needs_servers,
+                     "; allowed: --ps of at least 1, or the placement REPLICATED")));
+  FigureFile json(options.json);
+  if (absl::Status status = json.status(); !status.ok()) return cli::ReportError(status);
   int exit_code = 0;
   const std::optional<CostProfile> costs = CostsOf(options, link, read, &exit_code);
   if (!costs.has_value()) return exit_code;
@@ -181,7 +199,9 @@ int PlanPlacement(const PlanOptions& options, const tasks::Kinds& kinds) {
   }
   const Plan plan =
       MakePlan(*inventory, options.trainers, options.servers, MachinesOf(link, *costs), *costs);
-  PrintEntries(plan);
+  for (const std::string& note : inventory->notes)
+    std::printf("The plan counts as if %s.\n", note.c_str());
+  PrintEntries(plan, options.servers > 0);
   PrintSteps(plan, options.servers);
   if (absl::Status status = json.WriteText(JsonOf(plan, options, *costs)); !status.ok())
     return cli::ReportError(status);

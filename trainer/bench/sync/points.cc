@@ -145,8 +145,9 @@ std::vector<uint64_t> IdsOf(const SyncPoint& point, uint32_t trainer, uint64_t s
   return ids;
 }
 
-float GradientOf(uint32_t trainer, uint64_t id, uint32_t column) {
-  return 0.25f * static_cast<float>((trainer + 1) * (1 + (id * 31 + column * 7) % 5));
+float GradientOf(uint32_t trainer, uint64_t id, uint32_t column, uint64_t step) {
+  const uint64_t batch = step % kSyncBatches;
+  return 0.25f * static_cast<float>((trainer + 1) * (1 + (id * 31 + column * 7 + batch * 3) % 5));
 }
 
 double WeightAfter(const SyncPoint& point, uint64_t id, uint32_t column, uint64_t steps) {
@@ -155,7 +156,7 @@ double WeightAfter(const SyncPoint& point, uint64_t id, uint32_t column, uint64_
     for (uint32_t trainer = 0; trainer < point.trainers(); ++trainer) {
       const std::vector<uint64_t> ids = IdsOf(point, trainer, batch);
       if (std::binary_search(ids.begin(), ids.end(), id))
-        sums[batch] += GradientOf(trainer, id, column);
+        sums[batch] += GradientOf(trainer, id, column, batch);
     }
   }
   double weight = 0, squares = 0;

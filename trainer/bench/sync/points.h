@@ -36,12 +36,13 @@ uint64_t RowsOf(const SyncPoint& point);
 inline constexpr uint64_t kSyncBatches = 4;
 std::vector<uint64_t> IdsOf(const SyncPoint& point, uint32_t trainer, uint64_t step);
 
-// The gradient of a trainer for a weight; equal in all steps.
-float GradientOf(uint32_t trainer, uint64_t id, uint32_t column);
+// The gradient of a trainer for a weight. Differs between trainers and between batches.
+float GradientOf(uint32_t trainer, uint64_t id, uint32_t column, uint64_t step);
 // The weight after `steps` steps, from 0, in f64: what both ways have to reach.
 double WeightAfter(const SyncPoint& point, uint64_t id, uint32_t column, uint64_t steps);
 
-// The step of Adagrad that both ways make.
-inline constexpr double kSyncRate = 0.01, kSyncEpsilon = 1e-8;
+// The step of Adagrad that both ways make. With a small epsilon a weight would hardly depend on the
+// sizes of its gradients, and a missing gradient would not show.
+inline constexpr double kSyncRate = 0.01, kSyncEpsilon = 1;
 
 }  // namespace tandem::bench

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <ctime>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "trainer/bench/cost/profile.h"
 #include "trainer/bench/members/capped_link.h"
 #include "trainer/bench/sync/measure.h"
 #include "trainer/bench/sync/points.h"
+#include "trainer/cli/process/failure.h"
 #include "trainer/cli/version.h"
 
 namespace tandem::bench {
@@ -61,6 +63,11 @@ std::optional<CostProfile> MeasureCosts(const std::vector<ProbePoint>& probes,
   for (const ProbePoint& probe : probes) {
     const std::optional<SyncResult> result = Measure(probe.point, exit_code);
     if (!result.has_value()) return std::nullopt;
+    if (!result->wrong.empty()) {
+      *exit_code = cli::ReportError(
+          absl::InternalError(absl::StrCat(NameOf(probe.point), ": ", result->wrong)));
+      return std::nullopt;
+    }
     figures.push_back({.probe = probe.probe,
                        .transport = WhereOf(probe.point).transport,
                        .what = WhatOf(probe.point),

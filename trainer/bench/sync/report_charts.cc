@@ -151,6 +151,7 @@ Chart ModelChart(const std::vector<WayPair>& pairs) {
               [](const ChartPoint& a, const ChartPoint& b) { return a.x < b.x; });
     chart.series.push_back(std::move(series));
   }
+  if (high == 0) return {};
   chart.series.push_back(
       {.name = "as measured", .points = {{.x = low, .y = low}, {.x = high, .y = high}}});
   return chart;

@@ -21,7 +21,7 @@ std::vector<WayPair> MemberSeries(const std::vector<WayPair>& pairs, const std::
 std::vector<report::Chart> MemberCharts(const std::vector<WayPair>& series,
                                         const std::string& link);
 
-// All measured points: modelled time over measured time.
+// All measured points: modelled time over measured time. Without series if nothing was measured.
 report::Chart ModelChart(const std::vector<WayPair>& pairs);
 
 }  // namespace tandem::bench

@@ -8,6 +8,7 @@
 #include "trainer/bench/cost/profile.h"
 #include "trainer/bench/figures.h"
 #include "trainer/bench/sync/points.h"
+#include "trainer/bench/sync/probes.h"
 #include "trainer/bench/sync/report_charts.h"
 #include "trainer/bench/sync/winners.h"
 #include "trainer/report/page/page.h"
@@ -53,8 +54,10 @@ void AddFar(const CostProfile& costs, report::Page* page) {
   page->AddParagraph(absl::StrFormat(
       "What the model of cost says of %.0f MB of dense weights, and of a table of %.0f GB of which "
       "a worker uses %s of the rows a step. Every worker has a machine, and so has one server for "
-      "every %d workers; %d cores of a machine share the moving and updating. Coefficients of this "
-      "machine, without contention inside the network.",
+      "every %d workers; %d cores of a machine share the moving and updating. A byte and a message "
+      "on "
+      "the network cost as much more than TCP's here as is typical. There is no contention inside "
+      "the network.",
       kDenseBytes / 1e6, kTableBytes / 1e9, PercentText(kTableShare), kWorkersOfServer,
       kCoresOfMember));
   report::PageTable table{.caption = "Milliseconds of one synchronisation: modelled, not measured",
@@ -168,6 +171,12 @@ std::string SyncReport(const std::vector<SyncResult>& results, const CostProfile
   for (const std::string& link : links) {
     if (const std::string text = WinnersText(pairs, link); !text.empty()) page.AddParagraph(text);
   }
+  const auto num_modelled = std::count_if(results.begin(), results.end(),
+                                          [](const auto& result) { return !result.measured; });
+  if (num_modelled > 0)
+    page.AddNote(absl::StrCat(num_modelled, " of ", results.size(),
+                              " points would take over 2 s each. They are modelled, and in no "
+                              "comparison."));
   page.AddNote(absl::StrCat(
       "Measured by tandem bench sync on ", costs.machine(), ", ", costs.date(),
       ". One synchronisation begins when the gradients of a step are ready on all trainers. It "
@@ -189,21 +198,28 @@ std::string SyncReport(const std::vector<SyncResult>& results, const CostProfile
     }
     page.AddCharts(charts);
   }
-  page.AddSection("Bytes and CPU time");
+  std::vector<report::Chart> members;
   for (const std::string& link : links) {
     const std::vector<WayPair> series = MemberSeries(pairs, link);
-    if (!series.empty()) page.AddCharts(MemberCharts(series, link));
+    if (series.empty()) continue;
+    const std::vector<report::Chart> charts = MemberCharts(series, link);
+    members.insert(members.end(), charts.begin(), charts.end());
+  }
+  if (!members.empty()) {
+    page.AddSection("Bytes and CPU time");
+    page.AddCharts(members);
   }
   page.AddSection("The model");
   page.AddParagraph(
       "A time is messages times latency, and the slower of the bytes over the busiest link and the "
       "work of moving them, and the work of updating; but at least the work of all members over "
       "the cores that they share. The coefficients come from the probes alone.");
-  page.AddCharts({ModelChart(pairs)});
+  if (const report::Chart chart = ModelChart(pairs); !chart.series.empty()) page.AddCharts({chart});
+  Machines::Transport last = Machines::SHM;  // of the probes
+  for (const SyncResult& result : results) last = std::max(last, WhereOf(result.point).transport);
   report::PageTable coefficients{
       .caption = "Coefficients, fitted on the probes", .columns = {{"coefficient"}}, .rows = {}};
-  for (const std::string& line : LinesOf(costs, Machines::NETWORK))
-    coefficients.rows.push_back({line});
+  for (const std::string& line : LinesOf(costs, last)) coefficients.rows.push_back({line});
   page.AddTable(coefficients);
   AddFar(costs, &page);
   AddFigures(results, &page);

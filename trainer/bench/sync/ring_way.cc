@@ -36,7 +36,7 @@ class RingWay final : public SyncWay {
     for (const uint64_t id : ids_[step % kSyncBatches]) {
       float* const row = gradients + static_cast<int64_t>(id - 1) * dim();
       for (uint32_t column = 0; column < point_.dim(); ++column)
-        row[column] = GradientOf(rank(), id, column);
+        row[column] = GradientOf(rank(), id, column, step);
     }
   }
 

@@ -199,6 +199,7 @@ absl::StatusOr<SyncFigures> SyncTrainer::Run() {
   for (uint64_t i = 0; i < kWarm; ++i) RETURN_IF_ERROR(Once(&warm));
   figures.set_first_seconds(warm.end(0) - warm.begin(0));
   ASSIGN_OR_RETURN(const int number, ChooseNumber(warm));
+  RETURN_IF_ERROR(Meet());  // no trainer is in a warm synchronisation any more
   const rpc::Traffic traffic = Moved();
   const std::vector<double> server_seconds = ServerSeconds(), server_bytes = ServerBytes();
   for (int i = 0; i < number; ++i) RETURN_IF_ERROR(Once(&figures));

@@ -41,7 +41,7 @@ class ServerWay final : public SyncWay {
     float* next = gradients_.data();
     for (const uint64_t id : ids) {
       for (uint32_t column = 0; column < point_.dim(); ++column)
-        *next++ = GradientOf(trainer_, id, column);
+        *next++ = GradientOf(trainer_, id, column, step);
     }
     rows_.resize(Ids(step + 1).size() * point_.dim());
   }

@@ -40,41 +40,64 @@ int RunRole(const SyncOptions& options) {
   return options.member.role == "server" ? RunSyncServer(point, role) : RunSyncTrainer(point, role);
 }
 
-absl::StatusOr<std::vector<SyncPoint>> ChosenPoints(const SyncOptions& options) {
-  std::vector<std::string> links = options.links, errors;
-  if (links.empty()) links = {"shm", "tcp", "1gbit", "100mbit"};
-  std::vector<SyncPoint> points;
-  std::string missing;  // for capped links
-  for (const std::string& text : links) {
+constexpr uint64_t kSizes[] = {4096,    65536,    262144,   1048576,
+                               4194304, 16777216, 67108864, 268435456};  // of SyncPoints
+
+// Everything that is wrong with the flags, one per line. The links go to `links`, each once.
+absl::Status CheckFlags(const SyncOptions& options, std::vector<SyncLink>* links) {
+  std::vector<std::string> errors, texts = options.links;
+  if (texts.empty()) texts = {"shm", "tcp", "1gbit", "100mbit"};
+  for (const std::string& text : texts) {
     const auto link = LinkOf(text);
     if (!link.ok()) {
       errors.emplace_back(link.status().message());
       continue;
     }
-    if (link->link == SyncPoint::CAPPED) {
+    const auto is_same = [&](const SyncLink& other) {
+      return other.link == link->link && other.bits_per_second == link->bits_per_second;
+    };
+    if (std::none_of(links->begin(), links->end(), is_same)) links->push_back(*link);
+  }
+  for (const uint64_t bytes : options.bytes) {
+    if (std::find(std::begin(kSizes), std::end(kSizes), bytes) == std::end(kSizes))
+      errors.push_back(
+          absl::StrCat("--bytes is ", bytes, "; allowed: ", absl::StrJoin(kSizes, ", ")));
+  }
+  for (const auto& [flag, path] :
+       {std::pair("--json", options.json), {"--report", options.report}}) {
+    if (const std::string why = FigureFile::WhyNot(path, flag); !why.empty()) errors.push_back(why);
+  }
+  if (errors.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
+}
+
+// Leaves out links that this machine cannot make, with a note to the user.
+absl::StatusOr<std::vector<SyncPoint>> ChosenPoints(const SyncOptions& options,
+                                                    const std::vector<SyncLink>& links) {
+  std::vector<SyncPoint> points;
+  std::string missing;  // for capped links
+  for (const SyncLink& link : links) {
+    std::vector<SyncPoint> more = SyncPoints(link, options.quick);
+    if (link.link == SyncPoint::CAPPED) {
       missing = std::string(CheckCappedLinks().message());
       if (!missing.empty()) {
-        std::printf("left out: points over %s, because there is %s\n", text.c_str(),
+        std::printf("left out: points over %s, because there is %s\n", LinkText(more[0]).c_str(),
                     missing.c_str());
         continue;
       }
     }
-    for (const SyncPoint& point : SyncPoints(*link, options.quick)) points.push_back(point);
+    for (SyncPoint& point : more) {
+      if (options.bytes.empty() || std::find(options.bytes.begin(), options.bytes.end(),
+                                             point.bytes()) != options.bytes.end())
+        points.push_back(std::move(point));
+    }
   }
-  if (!errors.empty()) return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
-  const auto is_left_out = [&](const SyncPoint& point) {
-    return !options.bytes.empty() && std::find(options.bytes.begin(), options.bytes.end(),
-                                               point.bytes()) == options.bytes.end();
-  };
-  points.erase(std::remove_if(points.begin(), points.end(), is_left_out), points.end());
-  if (points.empty() && !missing.empty())
+  if (!points.empty()) return points;
+  if (!missing.empty())
     return absl::InvalidArgumentError(absl::StrCat(
-        "no point is left: links of a rate are not possible here, there is ", missing));
-  if (points.empty())
-    return absl::InvalidArgumentError(
-        "--link and --bytes leave no point; sizes in bytes: 4096, 65536, 1048576, 16777216, and "
-        "without --quick 262144, 4194304, 67108864, 268435456");
-  return points;
+        "no point is left: links of a rate are not possible here, because there is ", missing));
+  return absl::InvalidArgumentError(
+      "no point is left: --quick has points of 4096, 65536, 1048576 and 16777216 bytes");
 }
 
 constexpr char kAbout[] =
@@ -218,12 +241,15 @@ std::optional<SyncResult> MeasureOrModel(const SyncPoint& point, const CostProfi
 int BenchSync(const SyncOptions& options) {
   if (!options.member.role.empty()) return RunRole(options);
   cli::CatchSignals();
+  std::vector<SyncLink> links;
+  if (absl::Status status = CheckFlags(options, &links); !status.ok())
+    return cli::ReportError(status);
+  const auto points = ChosenPoints(options, links);
+  if (!points.ok()) return cli::ReportError(points.status());
   FigureFile json(options.json), report(options.report, "--report");
   for (const FigureFile* const file : {&json, &report}) {
     if (absl::Status status = file->status(); !status.ok()) return cli::ReportError(status);
   }
-  const auto points = ChosenPoints(options);
-  if (!points.ok()) return cli::ReportError(points.status());
   std::fputs(kAbout, stdout);
   Table table;
   int exit_code = 0;

@@ -93,6 +93,23 @@ TEST(CostTest, NoSynchronisationIsFasterThanItsWorkOverTheCores) {
   EXPECT_DOUBLE_EQ(RingCost(TableOf(4, 1), {.cores = 16}, RoundCosts()).seconds, apart.seconds);
 }
 
+TEST(CostTest, AMembersCoresShareItsWorkAndABurstPassesAtOnce) {
+  const Cost one = ServerCost(TableOf(4, 2), {.cores = 0}, RoundCosts()),
+             many = ServerCost(TableOf(4, 2), {.cores = 0, .member_cores = 4}, RoundCosts());
+  EXPECT_NEAR(many.moving, one.moving / 4, 1e-12);
+  EXPECT_NEAR(many.updating, one.updating / 4, 1e-12);
+  EXPECT_EQ(many.work_of_servers, one.work_of_servers);
+  // A trainer calls each server, and a server is called by each trainer.
+  const double calls = 4 * 2 * 20e-6;
+  EXPECT_NEAR(one.work_of_trainers, 4 * (2e5 * 4e-9 + 200 * 100e-9) + calls, 1e-12);
+  const Machines slow{.transport = Machines::NETWORK, .bits_per_second = 8e6};
+  Machines bursting = slow;
+  bursting.burst_bytes = 1000;
+  EXPECT_NEAR(RingCost(TableOf(4, 1), slow, RoundCosts()).link -
+                  RingCost(TableOf(4, 1), bursting, RoundCosts()).link,
+              1e-3, 1e-9);
+}
+
 // The figures of a probe as the model itself makes them.
 ProbeFigures Modelled(Probe probe, Machines::Transport transport, const Synchronisation& what) {
   const Machines where{.transport = transport, .cores = 0};
@@ -184,8 +201,14 @@ TEST_F(ProfileTest, DamagedProfilesAreRefused) {
     std::string text = good;
     return text.replace(text.find(wanted), wanted.size(), "update_ns_per_byte: " + value);
   };
-  for (const std::string& text : {std::string(), std::string("no profile"),
-                                  good.substr(0, good.size() / 2), with("-1"), with("nan")}) {
+  const auto without = [&](const std::string& field) {
+    std::string text = good;
+    const size_t place = text.find(field);
+    return text.erase(place, text.find('\n', place) - place);
+  };
+  for (const std::string& text :
+       {without("call_us"), without("apply_ns"), without("cores"), std::string(),
+        std::string("no profile"), good.substr(0, good.size() / 2), with("-1"), with("nan")}) {
     const auto read = ReadProfile(Write(text));
     EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument) << text;
   }

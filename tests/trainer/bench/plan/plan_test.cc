@@ -39,8 +39,51 @@ TEST(PlanTest, ATableOfWhichAllRowsAreUsedGoesToTheRing) {
   inventory.tables[0].rows_of_trainer = inventory.tables[0].distinct_rows = 200'000;
   const Plan plan = MakePlan(inventory, 2, 1, kOneMachine, TypicalCosts());
   EXPECT_FALSE(plan.entries[0].by_servers);
-  EXPECT_NE(plan.entries[0].reason.find("a server would carry every byte"), std::string::npos)
-      << plan.entries[0].reason;
+  EXPECT_EQ(
+      plan.entries[0].reason,
+      "100 % of its rows a step: the server would carry 2.0 times a trainer's bytes in a ring");
+}
+
+TEST(PlanTest, ALoneTrainerNeedsNobody) {
+  const Plan plan = MakePlan(LargeTableAndDense(), 1, 1, kOneMachine, TypicalCosts());
+  EXPECT_TRUE(plan.entries[0].by_servers);
+  EXPECT_EQ(plan.entries[0].reason,
+            "1 % of its rows a step: a lone trainer would update every row itself");
+  EXPECT_FALSE(plan.entries[1].by_servers);
+  EXPECT_EQ(plan.entries[1].reason,
+            "every weight, every step: a lone trainer needs nobody else's gradients");
+}
+
+TEST(PlanTest, OverSlowLinksTheBytesDecide) {
+  const Machines slow{.transport = Machines::NETWORK, .bits_per_second = 1e9};
+  // As many servers as trainers: their links carry as much, but one way after the other.
+  const Plan equal = MakePlan(LargeTableAndDense(), 2, 2, slow, TypicalCosts());
+  EXPECT_FALSE(equal.entries[1].by_servers);
+  EXPECT_EQ(equal.entries[1].reason, "every weight, every step: servers are limited by the link");
+  // A table of all rows, many trainers and one server.
+  Inventory inventory = LargeTableAndDense();
+  inventory.tables[0].rows_of_trainer = inventory.tables[0].distinct_rows = 100'000;
+  const Plan many = MakePlan(inventory, 16, 1, slow, TypicalCosts());
+  EXPECT_FALSE(many.entries[0].by_servers);
+  EXPECT_EQ(
+      many.entries[0].reason,
+      "50 % of its rows a step: the server would carry 4.3 times a trainer's bytes in a ring");
+}
+
+TEST(PlanTest, JobsOfOneKindOfParameterHavePlansToo) {
+  Inventory tables = LargeTableAndDense();
+  tables.dense.clear();
+  const Plan sparse = MakePlan(tables, 2, 1, kOneMachine, TypicalCosts());
+  EXPECT_EQ(sparse.entries.size(), 1u);
+  EXPECT_EQ(sparse.hybrid, sparse.entries[0].server_seconds);
+  Inventory unused = tables;
+  unused.tables[0].rows_of_trainer = unused.tables[0].distinct_rows = 0;
+  const Plan none = MakePlan(unused, 2, 1, kOneMachine, TypicalCosts());
+  EXPECT_EQ(none.entries[0].reason, "no row was used in the first batches");
+  // Two tables of a job travel in one call.
+  tables.tables.push_back(tables.tables[0]);
+  const Plan two = MakePlan(tables, 2, 1, kOneMachine, TypicalCosts());
+  EXPECT_LT(two.hybrid, 2 * sparse.hybrid);
 }
 
 TEST(PlanTest, DenseParametersShareOneSynchronisation) {

@@ -64,10 +64,20 @@ TEST(SyncPointsTest, ZipfIdsRepeatSoFewerRowsAreTouched) {
 
 TEST(SyncPointsTest, WeightsFollowAdagradByHand) {
   const SyncPoint all = PointOf(1, PullPushCase::UNIFORM);
-  const double gradient = GradientOf(0, 5, 3) + GradientOf(1, 5, 3);
-  EXPECT_GT(gradient, 0);
-  EXPECT_NEAR(WeightAfter(all, 5, 3, 1), -kSyncRate, 1e-9);
-  EXPECT_NEAR(WeightAfter(all, 5, 3, 2), -kSyncRate * (1 + 1 / std::sqrt(2.0)), 1e-9);
+  const auto sum = [](uint64_t step) {
+    return static_cast<double>(GradientOf(0, 5, 3, step) + GradientOf(1, 5, 3, step));
+  };
+  const double first = sum(1), second = sum(2);
+  EXPECT_GT(first, 0);
+  EXPECT_NE(first, second);
+  const double one = -kSyncRate * first / (first + kSyncEpsilon),
+               two = one - kSyncRate * second / (std::hypot(first, second) + kSyncEpsilon);
+  EXPECT_NEAR(WeightAfter(all, 5, 3, 1), one, 1e-9);
+  EXPECT_NEAR(WeightAfter(all, 5, 3, 2), two, 1e-9);
+  // Without a trainer's gradient the weight is another one.
+  SyncPoint alone = all;
+  alone.set_trainers(1);
+  EXPECT_GT(std::abs(WeightAfter(alone, 5, 3, 2) - two), 0.01 * std::abs(two));
   // A row that no step has touched stays where it was.
   const SyncPoint few = PointOf(1e-4, PullPushCase::UNIFORM);
   const std::vector<uint64_t> ids = IdsOf(few, 0, 1);

@@ -17,7 +17,7 @@
 namespace tandem::bench {
 namespace {
 
-// A sweep over shared memory whose times are the model's, except that `faster` says.
+// A quick sweep whose times are the model's.
 std::vector<SyncResult> Sweep(const SyncLink& link = {}) {
   std::vector<SyncResult> results;
   const CostProfile costs = TypicalCosts();
