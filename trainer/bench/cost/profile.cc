@@ -114,8 +114,8 @@ std::vector<std::string> LinesOf(const CostProfile& profile, Machines::Transport
     lines.push_back(absl::StrFormat("%s: ring %.3g us a message, %.3g ns a byte", name,
                                     costs.ring_message_us(), costs.ring_ns_per_byte()));
     lines.push_back(absl::StrFormat(
-        "%s: servers %.3g us a step's calls, %.3g ns a byte at the trainer, %.3g at the server",
-        name, costs.call_us(), costs.trainer_ns_per_byte(), costs.server_ns_per_byte()));
+        "%s: servers %.3g us a call, %.3g ns a byte at a trainer, %.3g at a server", name,
+        costs.call_us(), costs.trainer_ns_per_byte(), costs.server_ns_per_byte()));
   }
   return lines;
 }

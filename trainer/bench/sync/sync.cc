@@ -101,12 +101,16 @@ absl::StatusOr<std::vector<SyncPoint>> ChosenPoints(const SyncOptions& options,
 }
 
 constexpr char kAbout[] =
-    "A synchronisation begins when the gradients of a step are ready on all trainers. It ends\n"
-    "when all can use the new weights, or the rows of the next step's ids. Adagrad is part of it.\n"
-    "T+S: trainers and servers. us: the median; model: what the model of cost says; first us: "
-    "with\n"
-    "all that is made once. CPU us: of all members together. ~: modelled, not measured, because\n"
-    "one synchronisation would take over 2 s.\n";
+    "A synchronisation begins when the gradients of a step are ready on all trainers. It ends when "
+    "all can use the new weights, or the rows of the next step's ids. Adagrad is part of it. T+S: "
+    "trainers and servers. us: the median; model: what the model of cost says; first us: with all "
+    "that is made once. CPU us: of all members together. ~: modelled, not measured, because one "
+    "synchronisation would take over 2 s.";
+
+// Prints text in lines that fit the terminal.
+void PrintWrapped(const std::string& text) {
+  std::fputs(cli::WrapHelp(text, cli::HelpColumns()).c_str(), stdout);
+}
 
 // A synchronisation that would take longer is not measured.
 constexpr double kLongestSeconds = 2;
@@ -176,22 +180,25 @@ void PrintBytes(const std::vector<SyncResult>& results) {
       cells.push_back(FigureText(bytes / 1e6, 3));
     table.Add(std::move(cells));
   }
-  std::printf(
-      "\nMB sent and received by a trainer (T) and a server (S) in one synchronisation, counted\n"
-      "and by formula. A link of a rate counts headers too.\n\n%s",
-      table.TakeLines(cli::HelpColumns()).c_str());
+  std::printf("\n");
+  PrintWrapped(
+      "MB sent and received by a trainer (T) and a server (S) in one synchronisation, counted and "
+      "by "
+      "formula. A link of a rate counts headers too.");
+  std::printf("\n%s", table.TakeLines(cli::HelpColumns()).c_str());
 }
 
 void PrintWinners(const std::vector<SyncResult>& results) {
   const std::vector<WayPair> pairs = PairsOf(results);
   for (const std::string& link : LinksOf(results)) {
     const std::string text = WinnersText(pairs, link);
-    if (!text.empty()) std::printf("\n%s", cli::WrapHelp(text, cli::HelpColumns()).c_str());
+    if (!text.empty()) PrintWrapped("\n" + text);
   }
 }
 
 void PrintCosts(const CostProfile& costs, Machines::Transport last) {
-  std::printf("\nThe model of cost, fitted on these probes (%s):\n", costs.machine().c_str());
+  PrintWrapped(
+      absl::StrCat("\nThe model of cost, fitted on these probes (", costs.machine(), "):"));
   for (const std::string& line : LinesOf(costs, last)) std::printf("  %s\n", line.c_str());
   std::printf("\n");
 }
@@ -250,7 +257,7 @@ int BenchSync(const SyncOptions& options) {
   for (const FigureFile* const file : {&json, &report}) {
     if (absl::Status status = file->status(); !status.ok()) return cli::ReportError(status);
   }
-  std::fputs(kAbout, stdout);
+  PrintWrapped(kAbout);
   Table table;
   int exit_code = 0;
   std::vector<SyncResult> results;
