@@ -177,8 +177,8 @@ constexpr Room kRooms[] = {
     {"trainer/bench/sync",
      "trainer/bench trainer/bench/cost trainer/bench/members trainer/cli trainer/cli/process "
      "trainer/report trainer/report/page trainer/optim trainer/autograd trainer/comm "
-     "trainer/comm/host trainer/comm/net ps/client rpc rpc/master proto kernels/memory "
-     "kernels/base"},
+     "trainer/comm/host trainer/comm/net trainer/parallel/served ps/client rpc rpc/master proto "
+     "kernels/memory kernels/base"},
     {"trainer/main.cc", "trainer/cli trainer/bench"},
 
     {"examples/",

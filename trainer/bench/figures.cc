@@ -28,6 +28,12 @@ std::string PercentText(double share) {
   return absl::StrFormat(share < 0.0995 ? "%.2g %%" : "%.0f %%", share * 100);
 }
 
+std::string RatioText(double ratio) {
+  return ratio < 1.095  ? absl::StrFormat("%.2f", ratio)
+         : ratio < 9.95 ? absl::StrFormat("%.1f", ratio)
+                        : absl::StrFormat("%.0f", ratio);
+}
+
 FigureFile::FigureFile(const std::string& path, const std::string& flag)
     : path_(path), flag_(flag) {
   if (!path.empty()) file_.open(path);

@@ -20,6 +20,8 @@ std::string FigureText(double value, int places);
 
 // "0.1 %", "1.9 %", "43 %"
 std::string PercentText(double share);
+// "1.05", "1.3", "24"
+std::string RatioText(double ratio);
 
 // A file that a flag names, if the flag is given. Opened early, so that a bad path fails before
 // minutes of measurement.

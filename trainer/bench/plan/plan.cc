@@ -3,18 +3,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "trainer/bench/figures.h"
 #include "trainer/parallel/served/served_parameters.h"
 
 namespace tandem::bench {
 
 namespace {
-
-// "43 times", "1.9 times"
-std::string Times(double ratio) {
-  return absl::StrFormat(ratio < 9.95 ? "%.1f times" : "%.0f times", ratio);
-}
 
 std::string LimitText(Cost::Limit limit) {
   switch (limit) {
@@ -48,11 +42,11 @@ std::string Reason(const BothWays& ways) {
                              : "a lone trainer needs nobody else's gradients";
   const std::string server = ways.num_servers == 1 ? "the server" : "each server";
   if (ways.by_servers() && of_ring > 1.05 * of_servers)
-    return absl::StrCat("a ring would carry ", Times(of_ring / ways.servers.trainer_bytes),
-                        " the bytes");
+    return absl::StrCat("a ring would carry ", RatioText(of_ring / ways.servers.trainer_bytes),
+                        " times the bytes");
   if (!ways.by_servers() && of_servers > 1.05 * of_ring)
-    return absl::StrCat(server, " would carry ", Times(of_servers / of_ring),
-                        " a trainer's bytes in a ring");
+    return absl::StrCat(server, " would carry ", RatioText(of_servers / of_ring),
+                        " times a trainer's bytes in a ring");
   return absl::StrCat(ways.by_servers() ? "a ring is" : "servers are", " limited by ",
                       LimitText((ways.by_servers() ? ways.ring : ways.servers).limit));
 }

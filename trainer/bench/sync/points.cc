@@ -15,14 +15,12 @@ namespace tandem::bench {
 namespace {
 
 constexpr uint64_t kKilo = uint64_t{1} << 10, kMega = uint64_t{1} << 20;
-constexpr uint32_t kChunk = 1024;  // numbers of dense weights that travel as one row
-constexpr uint32_t kTableDim = 64;
 
 SyncPoint Dense(uint64_t bytes, uint32_t trainers, uint32_t servers, SyncPoint::Link link) {
   SyncPoint point;
   point.set_what(SyncPoint::DENSE);
   point.set_bytes(bytes);
-  point.set_dim(kChunk);
+  point.set_dim(kDenseDim);
   point.set_share(1);
   point.set_trainers(trainers);
   point.set_servers(servers);

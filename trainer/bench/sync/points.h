@@ -8,8 +8,13 @@
 
 #include "absl/status/statusor.h"
 #include "proto/bench.pb.h"
+#include "trainer/parallel/served/served_parameters.h"
 
 namespace tandem::bench {
+
+// Numbers of a row: a chunk of dense weights, as parallel::ServedParameters cuts them, and a row of
+// a table.
+inline constexpr uint32_t kDenseDim = parallel::kChunk, kTableDim = 64;
 
 struct SyncLink {
   SyncPoint::Link link = SyncPoint::SHM;

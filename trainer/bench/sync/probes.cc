@@ -29,7 +29,7 @@ ProbePoint ProbeOf(Probe probe, SyncPoint::Link link) {
   point.set_way(by_servers ? SyncPoint::SERVERS : SyncPoint::RING);
   point.set_what(rows ? SyncPoint::TABLE : SyncPoint::DENSE);
   point.set_bytes(small ? kSmall : kLarge);
-  point.set_dim(rows ? 64 : 1024);
+  point.set_dim(rows ? kTableDim : kDenseDim);
   point.set_share(1);
   point.set_trainers(alone ? 1 : 2);
   point.set_servers(1);

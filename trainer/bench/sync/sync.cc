@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,11 @@ int RunRole(const SyncOptions& options) {
   return options.member.role == "server" ? RunSyncServer(point, role) : RunSyncTrainer(point, role);
 }
 
-constexpr uint64_t kSizes[] = {4096,    65536,    262144,   1048576,
-                               4194304, 16777216, 67108864, 268435456};  // of SyncPoints
+std::set<uint64_t> SizesOf(bool quick) {
+  std::set<uint64_t> sizes;
+  for (const SyncPoint& point : SyncPoints({}, quick)) sizes.insert(point.bytes());
+  return sizes;
+}
 
 // Everything that is wrong with the flags, one per line. The links go to `links`, each once.
 absl::Status CheckFlags(const SyncOptions& options, std::vector<SyncLink>* links) {
@@ -58,10 +62,11 @@ absl::Status CheckFlags(const SyncOptions& options, std::vector<SyncLink>* links
     };
     if (std::none_of(links->begin(), links->end(), is_same)) links->push_back(*link);
   }
+  const std::set<uint64_t> sizes = SizesOf(options.quick);
   for (const uint64_t bytes : options.bytes) {
-    if (std::find(std::begin(kSizes), std::end(kSizes), bytes) == std::end(kSizes))
+    if (sizes.count(bytes) == 0)
       errors.push_back(
-          absl::StrCat("--bytes is ", bytes, "; allowed: ", absl::StrJoin(kSizes, ", ")));
+          absl::StrCat("--bytes is ", bytes, "; allowed: ", absl::StrJoin(sizes, ", ")));
   }
   for (const auto& [flag, path] :
        {std::pair("--json", options.json), {"--report", options.report}}) {
@@ -93,11 +98,8 @@ absl::StatusOr<std::vector<SyncPoint>> ChosenPoints(const SyncOptions& options,
     }
   }
   if (!points.empty()) return points;
-  if (!missing.empty())
-    return absl::InvalidArgumentError(absl::StrCat(
-        "no point is left: links of a rate are not possible here, because there is ", missing));
-  return absl::InvalidArgumentError(
-      "no point is left: --quick has points of 4096, 65536, 1048576 and 16777216 bytes");
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no point is left: links of a rate are not possible here, because there is ", missing));
 }
 
 constexpr char kAbout[] =

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "trainer/bench/figures.h"
 #include "trainer/bench/sync/points.h"
@@ -13,13 +12,6 @@
 namespace tandem::bench {
 
 namespace {
-
-// "1.3", "24"
-std::string RatioText(double ratio) {
-  return ratio < 1.095  ? absl::StrFormat("%.2f", ratio)
-         : ratio < 9.95 ? absl::StrFormat("%.1f", ratio)
-                        : absl::StrFormat("%.0f", ratio);
-}
 
 // Neighbours with the same winner.
 std::string RunText(const std::vector<WayPair>& series, size_t begin, size_t end,
